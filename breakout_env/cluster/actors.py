@@ -39,7 +39,9 @@ class _Actor:
         torch.set_num_threads(1)
         cfg = copy.deepcopy(cfg)
         cfg.policy.cuda = False
-        if cfg.env.manager.get('worker_num', 0) is None:  # ours, else one for each core
+        if (
+            cfg.env.manager.get('worker_num', 0) is None
+        ):  # of the manager `breakout`, which would start one for each core
             cfg.env.manager.worker_num = 1
         self._weights: Any | None = None  # the reference that was loaded last
         self._recorder = EventRecorder()
@@ -61,7 +63,7 @@ class _Actor:
             env = StepCallback(env, lambda timesteps: self._games.extend(scores_in(timesteps)))
         create = create_serial_collector if collects else create_serial_evaluator
         worker_cfg = cfg.policy.collect.collector if collects else cfg.policy.eval.evaluator
-        # DI-engine's workers write a text log of their own, below the current folder. It is open, so writing goes on
+        # DI-engine's workers write a text log below the current folder. It is open, so writing goes on
         # without the folder, and an actor that is killed leaves nothing behind, unless it has only begun.
         with tempfile.TemporaryDirectory(prefix='breakout_actor_') as folder:
             logs = dict(tb_logger=self._recorder, exp_name=os.path.relpath(folder))

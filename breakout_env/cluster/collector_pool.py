@@ -6,6 +6,7 @@ from typing import Any
 
 from easydict import EasyDict
 
+from ..run.start import last_line
 from ..utils import run_registry
 from ..worker.collector import GameScores, random_play
 from .actors import CollectorActor, PackedFragment
@@ -56,7 +57,7 @@ class CollectorPool(GameScores):
         self._actor_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(CollectorActor)
         self._collectors: list[_Collector] = []
         self._created = 0
-        self._under_way: dict[Any, tuple[_Collector, bool]] = {}  # whose, whether random; by Ray's reference
+        self._under_way: dict[Any, tuple[_Collector, bool]] = {}  # collector, whether random; by Ray's reference
         self._weights: Any | None = None
         self._version = -1
         # Steps of random play, and how many of them have yet to be requested.
@@ -151,11 +152,11 @@ class CollectorPool(GameScores):
         collector.failures = 0
         self.envstep += fragment.env_steps
         self.add_games(fragment.games)
-        self._request()  # so that nobody waits while the learner learns
+        self._request()  # so that no collector waits while the learner learns
         return unpack(fragment.payload), fragment, is_random
 
     def _look_for_ready(self) -> None:
-        """Note the collectors that work since the last look."""
+        """Note the collectors that have started to work."""
         waiting = {c.ready: c for c in self._collectors if c.ready is not None}
         for ref in self._done(list(waiting)):
             try:
@@ -173,7 +174,7 @@ class CollectorPool(GameScores):
             collector.ready = collector.actor.ready.remote()
             return
         collector.failures += 1
-        reason = str(error).strip().splitlines()[-1]
+        reason = last_line(error)
         if isinstance(error, errors.ActorDiedError) or collector.failures >= _FAILURES:
             raise ClusterError(f'collector {collector.index} cannot work: {reason}') from error
         self._say(f'Collector {collector.index} lost a fragment, which is collected again: {reason}')
@@ -183,8 +184,8 @@ class CollectorPool(GameScores):
         collector.ready = collector.actor.ready.remote()
 
     def _forget_requests(self, collector: _Collector) -> None:
-        for ref, (whose, is_random) in list(self._under_way.items()):
-            if whose is collector:
+        for ref, (of, is_random) in list(self._under_way.items()):
+            if of is collector:
                 del self._under_way[ref]
                 self._random_steps += self._n_sample if is_random else 0
 

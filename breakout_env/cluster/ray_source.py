@@ -19,7 +19,7 @@ from .remote_evaluator import RemoteEvaluator
 
 # Seconds without a working collector after which the learner says so.
 _ALONE_S = 30.0
-# What the learner waits for at a time, before it looks at the budget and a request to stop.
+# How long the learner waits for a fragment before it checks the budget and a request to stop.
 _POLL_S = 0.5
 
 
@@ -72,7 +72,7 @@ class OnRay:
             self._say(f'No collector works; waiting for a CPU. The cluster has {self._ray.cluster_resources()}.')
 
     def evaluate_if_due(self) -> bool:
-        """The result is that of an evaluation that began earlier: the learner does not wait for it."""
+        """Begin an evaluation if it is time; its result is taken later, as the learner does not wait for it."""
         if self.evaluator.should_eval(self._learner.train_iter):
             self.evaluator.begin(self._learner.train_iter, self.collector.envstep)
         return self.evaluator.poll()

@@ -11,6 +11,7 @@ import torch
 
 from ..run.paths import BEST_CHECKPOINT
 from ..run.pipeline import RunParts
+from ..run.start import last_line
 from ..utils.atomic_file import write_bytes
 from ..worker.evaluator import EvaluationRecord
 from .actors import EvaluatorActor
@@ -67,7 +68,7 @@ class RemoteEvaluator(EvaluationRecord):
         try:
             returns, events = self._ray.get(self._result)
         except self._ray.exceptions.RayError as error:
-            raise ClusterError(f'the evaluator cannot work: {str(error).strip().splitlines()[-1]}') from error
+            raise ClusterError(f'the evaluator cannot work: {last_line(error)}') from error
         self._result, score = None, float(np.mean(returns))
         updates, env_step = self._checkpoint['last_iter'], self._checkpoint['last_step']
         for event in events:

@@ -102,7 +102,7 @@ def merged_config(
     on_ray: bool = False,
 ) -> EasyDict:
     """The config of a run: DI-engine's defaults, then the file's values, then the changes. Where the file names no hook
-    `progress` or `resume` and no evaluator, ours are added, so that the run can be resumed. Makes the run's folder;
+    `progress` or `resume` and no evaluator, they are added, so that the run can be resumed. Makes the run's folder;
     ``save_config`` writes the config into it.
 
     Arguments:
@@ -166,7 +166,7 @@ def merged_config(
 def save_config(cfg: EasyDict) -> None:
     """The files that DI-engine's ``compile_config`` saves. Not before a run is restored: one that may not be resumed
     keeps its own. DI-engine's formatter, yapf 0.29, needs lib2to3, which the Python 3.12 of Debian and Ubuntu has in a
-    package of its own.
+    separate package.
     """
     with contextlib.suppress(UnicodeError):  # it takes what git prints of changed files for UTF-8
         ding_config.save_project_state(cfg.exp_name)

@@ -126,7 +126,7 @@ def _check_part(path: str, type_: Any, registry: Any, of: Any) -> None:
 
 def unknown_names(given: Mapping, known_options: Mapping, model: str | None) -> list[str]:
     """A message for each name in ``given`` that neither DI-engine nor a part reads, with the nearest one that is known.
-    Environments of other projects and arguments of hooks are not looked at.
+    Environments of other projects and arguments of hooks are skipped.
 
     Arguments:
         known_options: The merged config of the same parts without ``given``.
@@ -149,7 +149,7 @@ def unknown_names(given: Mapping, known_options: Mapping, model: str | None) -> 
 
 
 def _is_of_a_hook(path: str, given: Mapping) -> bool:
-    """Whether a name is that of a hook, which anybody may choose, or below one."""
+    """Whether a path names a hook, whose name is free, or an option of one."""
     if not path.startswith(f'{HOOKS}.'):
         return False
     name = path[len(HOOKS) + 1 :].split('.')[0]

@@ -98,7 +98,7 @@ def folder_below_here(name: Any, option: str = 'exp_name') -> str:
     elsewhere. Links are followed: `experiments` is often one, to a larger disk.
 
     Raises:
-        click.UsageError: If it is no such path.
+        click.UsageError: If the path is another one.
     """
     name = _checked_name(name, option)
     relative = _below_here(name or os.curdir)
@@ -153,8 +153,8 @@ def _saved_at(run: Path) -> float:
 
 
 def saved_runs(exp_name: str) -> list[Path]:
-    """Runs with a save, in the folder of this name and in those beside it whose names add a time."""
+    """Runs with a save, in the folder of this name and in folders beside it whose names add a time."""
     path = Path(exp_name)
     # another run's name may begin like this one's, too
-    ours = re.compile(re.escape(path.name) + r'(_\d{6}_\d{6})?')
-    return [folder for folder in path.parent.glob('*') if ours.fullmatch(folder.name) and saves_in(folder)]
+    with_time = re.compile(re.escape(path.name) + r'(_\d{6}_\d{6})?')
+    return [folder for folder in path.parent.glob('*') if with_time.fullmatch(folder.name) and saves_in(folder)]

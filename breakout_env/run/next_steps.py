@@ -14,7 +14,7 @@ from .budget import DEFAULT_ENV_STEPS, Budget
 from .log import RunLog
 from .paths import LOGS, newest_checkpoint, saves_in
 
-# Ding's options, and what they are called here; their default is no limit.
+# Options of ding and their names here; the default of ding means no limit.
 _LIMITS_OF_DING = {'env_step': 'max_env_step', 'train_iter': 'max_updates'}
 _UNLIMITED = '1e8'
 
@@ -30,16 +30,11 @@ def next_steps(folder: str, resume: Mapping[str, str], others: Mapping[str, str]
     return '\n'.join([*(listed_commands(resume) if saves_in(folder) else ()), *lines])
 
 
-def used_up(limit: str, learner: BaseLearner, updates_before: int) -> str:
-    """That a run has used up its budget, and why, if it has not learned since it began with ``updates_before``."""
-    if learner.train_iter > updates_before:
-        return f'The budget of {limit} is used up; to train on, resume the run with a larger one.'
-    checkpoint = learner.policy.get_attribute('cfg').learn.learner.hook.get('load_ckpt_before_run')
-    source = f'load_ckpt_before_run ({checkpoint})' if checkpoint else 'what the run began with'
+def used_up(limit: str, learner: BaseLearner) -> str:
+    """That a run has used up its budget, which may have been so when it began, with a checkpoint loaded."""
     return (
-        f'The budget of {limit} is used up before anything was learned: it counts from the beginning of a run, and '
-        f'{source} has {updates_before:,} updates and {learner.collector_envstep:,} env steps already; to train on, '
-        'resume the run with a larger one.'
+        f'The budget of {limit} is used up: it counts from the beginning of the run, which has {learner.train_iter:,} '
+        f'updates and {learner.collector_envstep:,} env steps; to train on, resume it with a larger one.'
     )
 
 

@@ -170,7 +170,7 @@ class Training:
         source: Callable[[RunParts], ExperienceSource],
     ) -> None:
         self.cfg, self.budget, self.stop, self.at_the_end = cfg, budget, stop, at_the_end
-        self.as_given = copy.deepcopy(cfg)  # the parts change theirs
+        self.as_given = copy.deepcopy(cfg)  # the parts change the config
         set_pkg_seed(cfg.seed, use_cuda=cfg.policy.cuda)
         # The policy holds the network in three modes (learn, collect, eval); each worker drives one of them.
         policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
@@ -192,16 +192,16 @@ class Training:
         self.at_the_end.callback(self.learner.call_hook, 'after_run')  # saves a checkpoint, and the run
         save_config(self.as_given)
         new_folder.begun = True
-        # A signal to all processes at once ends the environments during a step; then that is no error.
+        # A signal to all processes at once ends the environments during a step: that is a stop, not an error.
         self.at_the_end.push(self.is_stopped_by)
-        self.collector.envstep, updates_before = self.learner.collector_envstep, self.learner.train_iter
+        self.collector.envstep = self.learner.collector_envstep
         self.source.start(self.commander, self.replay_buffer, self.budget)
         with contextlib.closing(self.source.fragments(self.settings(), self.push)) as fragments:
             for fragment in fragments:
                 self.learn(fragment.env_step)
         if not self.stop.requested and (limit := self.limit_reached()):
             self.source.evaluate()
-            self.parts.say(used_up(limit, self.learner, updates_before))
+            self.parts.say(used_up(limit, self.learner))
 
     def settings(self) -> Iterator[dict[str, Any]]:
         """Settings for the next collection, until a stop, a limit or ``stop_value`` ends the run."""

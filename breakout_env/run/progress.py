@@ -36,7 +36,7 @@ from .progress_line import Display
 logger = logging.getLogger(__name__)
 
 SHOW_EVERY_S = 0.5
-# Speeds are those of about the last minute: an evaluation shows in them, but does not make them jump.
+# Speeds are means over about the last minute, so that an evaluation does not make them jump.
 SPEED_OVER_S = 60.0
 MEMORY_EVERY_S, WATCH_EVERY_S = 30.0, 5.0
 # What the log has of an update, and what the learner calls it.
@@ -189,7 +189,7 @@ class RunProgress:
             self._write(
                 'run',
                 exp_name=self._learner.exp_name,
-                # that of DI-engine's set_pkg_seed, or the restored one of a resumed run
+                # set by DI-engine's set_pkg_seed, or restored
                 seed=torch.initial_seed(),
                 version=__version__,
                 commit=_commit(),
@@ -232,14 +232,14 @@ class RunProgress:
             if writer is not None and value is not None and name not in POSITION:
                 writer.add_scalar(f'progress_step/{name}', value, self._env_step)
         # the learner writes these to TensorBoard itself; of DQN there is q_value, of PPO value and entropy
-        values = {name: learned.get(theirs) for name, theirs in _LEARNED.items()}
+        values = {name: learned.get(key) for name, key in _LEARNED.items()}
         self._write('progress', **row, **{name: value and float(value) for name, value in values.items()})
 
     def note_evaluation(self, returns: list[float], **seen: int) -> None:
         """Write the row of a finished evaluation: the score of each of its games, and the ``updates`` and ``env_step``
         that the policy had seen; by default, as much as it has now.
         """
-        if self._is_closed:  # a later run of this name in the same process, without a progress of its own
+        if self._is_closed:  # a later run of this name in the same process has no hook
             return
         self._count()
         score = float(np.mean(returns))
@@ -282,6 +282,6 @@ def _commit() -> str | None:
     command = ['git', 'describe', '--always', '--dirty=+', '--exclude=*']
     try:
         answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):  # no git here, or not ours to read
+    except (OSError, subprocess.SubprocessError):  # git is not installed, or may not read the folder
         return None
     return answer.stdout.strip()

@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import math
-import os
 import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
@@ -15,9 +14,9 @@ from ..utils.command_line import only_warnings
 
 
 class Display:
-    """A line on stderr if that is a terminal; printed lines every ``print_every_s`` seconds, the title before the
-    first, if stderr or stdout is no terminal. Without ``print_every_s``, as under plain ``ding``, there are no printed
-    lines. A terminal that is gone, or a pipe that nobody reads any more, ends what is shown there, not the training.
+    """A line on stderr if that is a terminal; printed lines every ``print_every_s`` seconds, after a title, unless both
+    stderr and stdout are terminals. Without ``print_every_s``, as under plain ``ding``, nothing is printed. A closed
+    terminal or pipe ends what is shown there, not the training.
     """
 
     def __init__(self, title: str, total: int | None, print_every_s: float | None) -> None:
@@ -27,10 +26,8 @@ class Display:
         if _is_terminal(sys.stderr):
             # else the workers' logs would be mixed up with the line
             self._at_the_end.enter_context(only_warnings())
-            # a terminal that does not tell its size, as under `script` and in some containers, would get an empty line
-            knows_its_size = all(os.get_terminal_size(sys.stderr.fileno()))
-            size = dict(dynamic_ncols=True) if knows_its_size else dict(ncols=120, nrows=20)
-            self._line = _Line(total=total, unit=' env steps', unit_scale=True, mininterval=0, file=sys.stderr, **size)
+            options = dict(unit=' env steps', unit_scale=True, mininterval=0, file=sys.stderr, dynamic_ncols=True)
+            self._line = _Line(total=total, **options)
         self._prints = print_every_s is not None and not (self._line is not None and _is_terminal(sys.stdout))
         self._print_due_s = -math.inf if self._prints else math.inf
 
@@ -108,7 +105,7 @@ class Display:
 
 
 class _Line(tqdm):
-    """tqdm's, with the speed of the last minute, and the time left at that; tqdm's own are of two or three seconds."""
+    """tqdm's line, with the speed of the last minute and the time left at this speed; tqdm averages over seconds."""
 
     env_steps_per_s: float | None = None
     n: int  # tqdm's: env steps shown so far

@@ -41,6 +41,7 @@ from .paths import (
     saves_in,
     write_best_score,
 )
+from .start import last_line
 from .stop_request import Stopped, StopRequest
 
 _log = logging.getLogger(__name__)
@@ -66,13 +67,13 @@ class RunSaver:
         self._saved_at_s = time.monotonic()
         self._saved_iteration = self._begun_iteration = -1
         self._is_updating = False
-        # that of now: `ding -m serial_dqfd` makes another one for its demonstrations
+        # looked up once: `ding -m serial_dqfd` makes another one for its demonstrations
         buffer = run_registry.look_up(learner.exp_name, 'buffer')
         self._buffer_ref: Callable[[], Any] = (lambda: None) if buffer is None else weakref.ref(buffer)
 
     @property
     def buffer(self) -> Any:
-        """The run's replay buffer if it is one of ours, which can save themselves; else None."""
+        """The run's replay buffer; None if it cannot save itself, as DI-engine's."""
         return self._buffer_ref()
 
     def _parts_with_state(self) -> dict[str, Any]:
@@ -152,7 +153,7 @@ class RunSaver:
         for save in saves_in(self._folder):
             try:
                 state = self._load(save)
-            except (DamagedFile, FileNotFoundError) as error:
+            except (DamagedFile, OSError) as error:
                 _log.warning('%s; trying the save before it', error)
                 failures.append(str(error))
                 continue
@@ -163,7 +164,7 @@ class RunSaver:
                     raise
                 raise ValueError(
                     f'the run in {self._folder} is one of another network or optimizer; expected the same config and '
-                    f'changes as at its beginning ({_last_line(error)})'
+                    f'changes as at its beginning ({last_line(error)})'
                 ) from None
             return
         if failures:
@@ -176,10 +177,7 @@ class RunSaver:
     def _load(self, save: Save) -> dict[str, Any]:
         """The state in the checkpoint of a save; the buffer has its transitions then."""
         path = self._folder / save['checkpoint']
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise DamagedFile(f'{path} cannot be read: {error.strerror}') from None
+        content = path.read_bytes()
         if xxhash.xxh3_128_hexdigest(content) != save['checkpoint_digest']:
             raise DamagedFile(f'{path} is damaged: it is not the file that was saved')
         try:
@@ -187,50 +185,48 @@ class RunSaver:
         except MemoryError:
             raise
         except Exception as error:  # torch.load raises nearly anything, depending on the bytes
-            raise DamagedFile(f'{path} is no checkpoint of a run: {_last_line(error)}') from None
+            raise DamagedFile(f'{path} is no checkpoint of a run: {last_line(error)}') from None
         if save['buffer'] is not None and self.buffer is not None:
             self.buffer.load_data(str(self._folder / save['buffer']))
         return state
 
     def _apply(self, state: dict[str, Any]) -> None:
-        learner, ours = self._learner, state.pop('resume')
+        learner, extra = self._learner, state.pop('resume')
         iteration, env_step = state.pop('last_iter'), state.pop('last_step')
         learner.policy.load_state_dict(state)
-        before, now = ours['learning_rate'], self._cfg.learn.get('learning_rate')
+        before, now = extra['learning_rate'], self._cfg.learn.get('learning_rate')
         if None not in (before, now) and before != now:
             with contextlib.suppress(NotImplementedError):  # not all policies have one optimizer
                 # its state has the rate of the save; one that was changed in the config since then wins
                 for group in learner.policy.get_attribute('optimizer').param_groups:
                     group['lr'] = now
         learner.last_iter.update(iteration)
-        learner._collector_envstep = env_step
+        learner.collector_envstep = env_step
         with contextlib.suppress(NotImplementedError, AttributeError):  # not all policies have one, or count
             # its next update is due when it would have been; DI-engine counts them from 0 in each process
             learner.policy.get_attribute('target_model').reset(target_update_count=iteration)
-        if ours.get('evaluator') is not None:  # the best checkpoint may be newer than the save
-            best = max(ours['evaluator']['best_score'], read_best_score(self._folder))
-            ours['evaluator'] = dict(ours['evaluator'], best_score=best)
+        if 'evaluator' in extra:  # the best checkpoint may be newer than the save
+            extra['evaluator']['best_score'] = max(extra['evaluator']['best_score'], read_best_score(self._folder))
         for role, part in self._parts_with_state().items():
-            if ours.get(role) is not None:
-                part.load_state(ours[role])
-        _set_random_states(ours['random_states'])
+            if role in extra:
+                part.load_state(extra[role])
+        _set_random_states(extra['random_states'])
         self._saved_iteration = iteration
         abandon_later_checkpoints(self._folder, iteration)
-        transitions = ''
+        message = f'Resuming {self._folder} at {iteration:,} updates and {env_step:,} env steps'
         if self.buffer is not None:
-            transitions = f', {self.buffer.count():,} transitions'
+            message += f', {self.buffer.count():,} transitions'
             if self.buffer.count():
                 # the pipelines read this after the hooks before the run; the buffer has the random play already
                 self._cfg.random_collect_size = 0
-        message = f'Resuming {self._folder} at {iteration:,} updates and {env_step:,} env steps{transitions}.'
+        message += '.'
         learner.info(message)
         output.say(message)
 
     def start(self, stop: StopRequest) -> None:
-        """Save from time to time, when the run ends, and when ``stop`` is requested; call it after ``resume``. From
-        time to time is between collections, when their updates are done, so that a resumed run repeats nothing. A stop
-        is looked for there and after each env step. A pipeline that an error ends calls the learner's ``after_run``
-        while the error is handled, as it may have come in the middle of an update.
+        """Save every so many seconds, at the end of the run, and when ``stop`` is requested; call it after ``resume``.
+        It saves between two collections, when the updates of the first are done, so that a resumed run repeats nothing.
+        A pipeline that fails calls the learner's ``after_run`` while it handles the error: an update may be half done.
         """
         learner, self._stop = self._learner, stop
         self._collected_for = learner.last_iter.val  # the updates for all collections but the newest
@@ -299,10 +295,6 @@ class RunSaver:
         output.say(message)
         signals.let_ctrl_c_kill()
         sys.exit(self._stop.exit_code)
-
-
-def _last_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[-1].strip()
 
 
 def _on_host(state: Any) -> Any:

@@ -1,7 +1,7 @@
 """What all collectors add to DI-engine's: the scores of full games, and a place in the run's registry.
 
-A training episode ends with each life, so DI-engine's returns are those of single lives. The score of a game comes with
-its last step, in ``info['game_return']``.
+A training episode ends with each life, so DI-engine's returns are scores of lives. The score of a game comes with its
+last step, in ``info['game_return']``.
 """
 
 from collections import deque
@@ -59,7 +59,7 @@ def random_play(done: int, steps: int) -> str:
 
 
 class ScoringCollector(GameScores, ClosesWithoutWorkers, SampleSerialCollector):
-    """The base of this package's collectors. It writes the mean score of the last games, those of random play included,
+    """The base of this package's collectors. It writes the mean score of the last games, including random play,
     to TensorBoard (``collector_step/game_return_mean``).
     """
 

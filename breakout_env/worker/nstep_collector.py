@@ -7,7 +7,7 @@ from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.utils import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.base_serial_collector import TrajBuffer
 
-from ..compat.ding_nstep_returns import correct_value_gamma
+from ..compat.ding_nstep_returns import correct_value_gamma, resets_inplace
 from .collector import ScoringCollector, scores_in
 from .step_callback import StepCallback, weakly
 
@@ -157,7 +157,7 @@ class NstepCollector(ScoringCollector):
         episode_continues = last_obs_is_known is None and not transitions[-1]['done']
         if last_obs_is_known is not None:
             transitions[-1]['done'] = False
-            if not last_obs_is_known:  # its next_obs is that of another episode
+            if not last_obs_is_known:  # its next_obs belongs to another episode
                 transitions = transitions[:-1]
         if not transitions:
             return []
@@ -173,10 +173,10 @@ def final_obs_of(manager: BaseEnvManager, env_id: int, timestep: BaseEnvTimestep
     """The last observation of an episode that ended in the manager's last step; None if the manager does not hand it
     over: with DI-engine's option ``reset_inplace`` the timestep has the first observation of the next episode.
     """
-    known = getattr(manager, 'final_obs', None)  # of our manager
+    known = getattr(manager, 'final_obs', None)  # of the manager `breakout`
     if isinstance(known, dict) and env_id in known:
         return known[env_id]
-    return None if getattr(manager, '_cfg', {}).get('reset_inplace', False) else timestep.obs
+    return None if resets_inplace(manager) else timestep.obs
 
 
 def nstep_of(policy: Any) -> int:
@@ -210,7 +210,7 @@ class NumberedTailBuffer(TailBuffer):
 
 @SERIAL_COLLECTOR_REGISTRY.register('sample_with_ids')
 class SampleWithIdsCollector(NstepCollector):
-    """``nstep`` for any policy. Its transitions, those of random play included, carry ``env_id``, ``episode_id``
+    """``nstep`` for any policy. Its transitions, including random play, carry ``env_id``, ``episode_id``
     (unique in the process, see ``number_episodes_from``) and ``step_id`` (0, 1, ... within the episode).
     """
 

@@ -9,7 +9,7 @@ from ding.envs import BaseEnvManager, BaseEnvTimestep
 
 
 def weakly(method: Any) -> Callable:
-    """A bound method for a part of its own object, without a reference cycle: in one, DI-engine's workers would close
+    """A bound method for a part of the same object, without a reference cycle: in a cycle, DI-engine's workers close
     their env manager (in ``__del__``) when Python has ended its processes, with a BrokenPipeError on the screen.
     """
     return partial(method.__func__, weakref.proxy(method.__self__))

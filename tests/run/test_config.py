@@ -132,7 +132,7 @@ def test_no_number_of_a_shipped_config_may_be_text_or_negative(name):
             assert path.rpartition('.')[2] in refused.value.message, (path, value, refused.value.message)
 
 
-def test_misspelt_name_in_a_config_file_is_a_warning_with_the_nearest_name(here, capsys):
+def test_misspelt_name_in_a_config_gets_a_warning_with_the_nearest_name(here, capsys):
     Path('config.py').write_text(f'{CONFIG.read_text()}\nmain_config.policy.learn.batch_sise = 3\n')
     checked_config('config.py', 0)
     assert 'config.py: policy.learn.batch_sise is unknown; did you mean `batch_size`?' in capsys.readouterr().err
@@ -144,7 +144,7 @@ def test_shipped_configs_are_accepted_and_have_no_name_that_nobody_reads(path, c
     assert 'is unknown' not in capsys.readouterr().err
 
 
-def test_a_config_without_hook_and_evaluator_gets_those_that_a_budget_and_a_resumed_run_need(here):
+def test_a_config_without_hooks_and_evaluator_gets_ours(here):
     text = CONFIG.read_text() + "\ncreate_config.pop('evaluator')\nmain_config.policy.learn.learner.pop('hook')\n"
     Path('config.py').write_text(text)
     cfg = merged_config('config.py', 0, BUDGET, changes={'policy.learn.learner.hook.load_ckpt': None})
@@ -174,7 +174,7 @@ ESCAPES = ['../x', '.', '', '/tmp/x', 'a/../../x', 'a\x00b', '\x1b[2Jx', 'file/x
 
 
 @pytest.mark.parametrize('name', ESCAPES, ids=lambda name: ascii(name)[:30])
-def test_run_name_outside_of_the_current_folder_is_refused_and_nothing_written(name, here):
+def test_run_name_outside_of_the_current_folder_is_refused(name, here):
     Path('dangling').symlink_to(here.parent / 'not there')
     Path('file').touch()
     before = files_below(here.parent)
@@ -194,7 +194,7 @@ def test_run_name_below_the_current_folder_is_accepted(name, here, monkeypatch):
     assert folder_below_here(str(here / name)) == folder_below_here(name)
 
 
-def test_a_target_network_follows_by_target_theta_where_its_frequency_is_none():
+def test_target_theta_counts_where_the_update_frequency_is_none():
     changes = {'policy.learn.target_theta': 0.5, 'policy.learn.target_update_freq': None}
     learn = checked_config(str(CONFIG), 0, changes).policy.learn
     assert learn.target_theta == 0.5 and 'target_update_freq' not in learn

@@ -24,7 +24,7 @@ def hold_until_told(folder: Path, connection: Connection) -> None:
     connection.recv()
 
 
-def test_folder_in_which_another_process_trains_is_refused_until_that_ends(tmp_path, same_footprint):
+def test_folder_in_which_another_process_trains_is_refused(tmp_path, same_footprint):
     ours, theirs = FORK.Pipe()
     other = FORK.Process(target=hold_until_told, args=(tmp_path, theirs))
     other.start()
@@ -86,7 +86,7 @@ def test_a_backup_by_the_process_that_trains_does_not_release_the_folder(use, tm
     assert not refused(folder)
 
 
-def test_a_folder_is_free_when_its_trainer_is_killed_though_a_worker_lives_on(tmp_path):
+def test_a_folder_is_free_when_its_trainer_is_killed(tmp_path):
     ours, theirs = FORK.Pipe()
 
     def train() -> None:

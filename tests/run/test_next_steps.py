@@ -64,7 +64,7 @@ def test_a_run_continues_with_twice_the_limits_that_it_has_reached(budget, expec
     assert larger_budget(str(tmp_path / 'no log'), budget) == budget
 
 
-def test_a_run_that_has_reached_its_stop_value_continues_with_a_larger_one(tmp_path):
+def test_a_run_that_reached_its_stop_value_continues_with_a_larger_one(tmp_path):
     assert [larger_stop_value(log_of(tmp_path), value) for value in (4.0, 6.0, None)] == [10.0, None, None]
     assert larger_stop_value(log_of(tmp_path / 'untrained', updates=0), 4.0) is None
 

@@ -71,7 +71,7 @@ def test_random_play_counts_the_env_steps_that_it_takes():
     assert said[4:] == [None] * 4
 
 
-def test_the_mean_score_is_over_the_last_100_games_and_survives_a_resumed_run():
+def test_the_mean_score_is_over_100_games_and_survives_a_resume():
     collecting = collector('nstep', [(True, dict(game_return=score)) for score in range(200)])
     collecting.collect(n_sample=ENVS * 200)
     assert collecting.game_return_mean == np.mean(range(150, 200))
@@ -80,7 +80,7 @@ def test_the_mean_score_is_over_the_last_100_games_and_survives_a_resumed_run():
     assert (resumed.games, resumed.game_return_mean) == (400, collecting.game_return_mean)
 
 
-def test_ids_number_the_steps_of_each_episode_and_an_abnormal_step_ends_one():
+def test_ids_number_the_steps_of_each_episode():
     collecting = collector('sample_with_ids', [STEP, STEP, LIFE_LOST, STEP, ABNORMAL, STEP])
     episodes = {}
     for transition in [transition for _ in range(3) for transition in collecting.collect(n_sample=4)]:

@@ -97,7 +97,7 @@ def test_the_ratio_of_updates_to_env_steps_is_that_of_the_config(recorded):
     assert recorded.saved['iteration'] == len(recorded.updates) and 500 <= recorded.saved['env_step'] < 520
 
 
-def test_each_fragment_is_collected_with_the_weights_before_the_previous_updates(recorded):
+def test_each_fragment_is_collected_with_weights_one_fragment_older(recorded):
     """The weights that the learner begins the previous fragment with, the same for the whole fragment."""
     for number, (weights, iteration) in enumerate(recorded.collections):
         begun = UPDATES * max(0, number - 1)

@@ -121,7 +121,7 @@ def test_a_manager_that_does_not_step_all_environments_at_once_is_refused(option
         RolloutCollector.check_config(dict(policy=dict(collect={}), env=dict(manager=options)))
 
 
-def test_minibatches_have_each_transition_once_in_an_order_that_no_other_random_numbers_change():
+def test_minibatches_have_each_transition_once_in_a_seeded_order():
     """The collector explores in another thread."""
     orders = []
     for drawn in (0, 3):
