@@ -63,36 +63,37 @@ def say_next_steps(learner: BaseLearner) -> None:
     context = click.get_current_context(silent=True)
     if sys.exc_info()[1] is not None or (context is not None and isinstance(context.command, Program)):
         return
-    others = {}
+    others, resume = {}, resume_command(learner)
     if config := _started_with().get('config'):
         agent = '--load-path', newest_checkpoint(learner.exp_name)
         others['its score'] = shell_command('ding', '-m', 'eval', '-c', config, '-s', 0, *agent)
         others['as videos'] = f'{others["its score"]} --replay-path video'
-    output.say(next_steps(learner.exp_name, resume_commands(learner), others))
+    output.say(next_steps(learner.exp_name, {'resume': resume} if resume else {}, others))
 
 
-def resume_commands(learner: BaseLearner) -> dict[str, str]:
-    """The commands that continue such a run, with larger limits where it has reached them; none without a config."""
+def resume_command(learner: BaseLearner) -> str | None:
+    """The command that continues a run of ``ding``, with larger limits where it has reached them; None without a
+    config. ``breakout train`` continues the pipeline `serial`, ``ding`` any other.
+    """
     started, folder = _started_with(), learner.exp_name
     if not (config := started.get('config')):
-        return {}
+        return None
     limits = [max(1, int(float(started.get(name, DEFAULT_ENV_STEPS)))) for name in _LIMITS_OF_DING]
     budget = Budget(*limits).larger(env_steps=learner.collector_envstep, updates=learner.train_iter)
     cfg = learner.policy.get_attribute('cfg')
     stop_value = larger_stop_value(folder, cfg.eval.get('evaluator', {}).get('stop_value'))
     changes: dict[str, Any] = {} if stop_value is None else {'env.stop_value': stop_value}
-    options = [word for path, value in changes.items() for word in ('--set', f'{path}={value:g}')]
-    ours = shell_command(
-        'breakout', 'train', '-c', config, '--resume', folder, '--env-steps', budget.env_steps, *options
-    )
-    mode, seed = started.get('mode', 'serial'), started.get('seed', [0])[0]
-    by_ding = shell_command('ding', '-m', mode, '-c', config, '-s', seed, '--exp-name', folder)
-    by_ding += f' --env-step {budget.env_steps} --train-iter {budget.updates}'
+    if (mode := started.get('mode', 'serial')) == 'serial':
+        words = ['-c', config, '--resume', folder, '--env-steps', budget.env_steps]
+        for path, value in changes.items():
+            words += ['--set', f'{path}={value:g}']
+        return shell_command('breakout', 'train', *words)
     if not cfg.learn.get('resume_training', False):
         changes['policy.learn.resume_training'] = True
-    if changes:
-        by_ding += f'  # with {", ".join(f"{path}={value}" for path, value in changes.items())} in {config}'
-    return {'resume': ours, 'or by ding': by_ding} if mode == 'serial' else {'resume': by_ding}
+    words = ['-m', mode, '-c', config, '-s', started.get('seed', [0])[0], '--exp-name', folder]
+    words += ['--env-step', budget.env_steps, '--train-iter', budget.updates]
+    in_config = ', '.join(f'{path}={value}' for path, value in changes.items())
+    return shell_command('ding', *words) + (f'  # with {in_config} in {config}' if changes else '')
 
 
 def limits_of_ding() -> dict[str, int]:

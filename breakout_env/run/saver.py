@@ -29,7 +29,7 @@ from ..policy.learner import check_finite
 from ..utils import output, run_registry, signals
 from ..utils.atomic_file import DamagedFile, write_bytes
 from .folder import unlock_run_folder
-from .next_steps import resume_commands, say_next_steps
+from .next_steps import resume_command, say_next_steps
 from .paths import (
     SAVES,
     Save,
@@ -290,8 +290,8 @@ class RunSaver:
                 ' To resume it: the same command with policy.learn.resume_training=True and '
                 f'exp_name={self._learner.exp_name!r} in the config'
             )
-            if commands := resume_commands(self._learner):
-                message += f', or {commands["resume"]}'
+            if command := resume_command(self._learner):
+                message += f', or {command}'
         output.say(message)
         signals.let_ctrl_c_kill()
         sys.exit(self._stop.exit_code)

@@ -25,12 +25,10 @@ def test_ding_serial_without_a_terminal_names_commands_that_work(tmp_path):
     assert 'updates/s' not in output and 'Training Iteration' in output
     assert rows_of(tmp_path / NAME, 'progress')[-1]['updates'] > 0
     assert f'Checkpoints, logs and the merged config are in {NAME}' in output
-    by_ding, ours, score = (
-        re.search(rf'\n  {what}: +(.*)', output)[1] for what in ('or by ding', 'resume', 'its score')
-    )
-    assert '--env-step 240 ' in by_ding and '--env-steps 240' in ours
+    ours, score = (re.search(rf'\n  {what}: +(.*)', output)[1] for what in ('resume', 'its score'))
+    assert '--env-steps 240' in ours
     assert 'The performance of your RL policy is' in run(['bash', '-c', score], tmp_path)
-    run(['bash', '-c', by_ding], tmp_path)
+    run(ding_serial(config, 240), tmp_path)
     with (tmp_path / NAME / 'result.pkl').open('rb') as file:
         assert pickle.load(file)['eval_value_raw']
     assert 'is used up' in run(['bash', '-c', ours.replace('240', '260')], tmp_path)

@@ -3,10 +3,7 @@
 import errno
 import multiprocessing
 import os
-import shutil
-import tarfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -56,34 +53,6 @@ def refused(folder: Path) -> bool:
     other.start()
     other.join()
     return other.exitcode == 1
-
-
-def read(folder: Path) -> None:
-    (folder / 'log' / 'lock').read_bytes()
-
-
-def archive(folder: Path) -> None:
-    with tarfile.open(folder.parent / 'run.tar', 'w') as tar:
-        tar.add(folder)
-
-
-def copy(folder: Path) -> None:
-    shutil.copytree(folder, folder.parent / 'copy')
-
-
-def copy_in_a_thread(folder: Path) -> None:
-    with ThreadPoolExecutor(2) as threads:
-        assert list(threads.map(lambda use: use(folder), (copy, lock_run_folder))) == [None, None]
-
-
-@pytest.mark.parametrize('use', [read, archive, copy, copy_in_a_thread])
-def test_a_backup_by_the_process_that_trains_does_not_release_the_folder(use, tmp_path):
-    folder = tmp_path / 'run'
-    lock_run_folder(folder)
-    use(folder)
-    assert refused(folder)
-    unlock_run_folder(folder)
-    assert not refused(folder)
 
 
 def test_a_folder_is_free_when_its_trainer_is_killed(tmp_path):
