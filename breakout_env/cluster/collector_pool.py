@@ -1,14 +1,16 @@
 """All collectors of a run as one: requested from Ray actors, counted once, restarted where they die."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
+import torch
 from easydict import EasyDict
 
 from ..run.start import last_line
 from ..utils import run_registry
-from ..worker.collector import GameScores, random_play
+from ..worker.collector import GameScores, Settings, random_play
 from .actors import CollectorActor, PackedFragment
 from .fragment import pack_weights, unpack
 from .ray_session import EVALUATOR_CPUS, ClusterError, CollectorCount
@@ -30,7 +32,7 @@ class _Collector:
         self.index, self.actor = index, actor
         self.failures = 0
         # answered once the actor works, at first and after each restart; None from then on
-        self.ready: Any | None = actor.ready.remote()
+        self.ready: object | None = actor.ready.remote()
 
 
 class CollectorPool(GameScores):
@@ -42,7 +44,7 @@ class CollectorPool(GameScores):
     It stands where DI-engine's pipelines have a collector, so that saves, progress and commander find one.
     """
 
-    def __init__(self, ray: Any, cfg: EasyDict, count: CollectorCount, say: Callable[[str], None]) -> None:
+    def __init__(self, ray: ModuleType, cfg: EasyDict, count: CollectorCount, say: Callable[[str], None]) -> None:
         """
         Arguments:
             ray, cfg: From ``ray_session``; the merged config.
@@ -51,14 +53,14 @@ class CollectorPool(GameScores):
         """
         super().__init__()
         self.envstep = 0  # named as DI-engine's collectors have it
-        self.settings: dict[str, Any] = {}  # the policy's, for the next requests
+        self.settings: Settings = {}  # the policy's, for the next requests
         self._ray, self._cfg, self._count, self._say = ray, cfg, count, say
         self._n_sample = cfg.policy.collect.n_sample
         self._actor_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(CollectorActor)
         self._collectors: list[_Collector] = []
         self._created = 0
-        self._under_way: dict[Any, tuple[_Collector, bool]] = {}  # collector, whether random; by Ray's reference
-        self._weights: Any | None = None
+        self._under_way: dict[object, tuple[_Collector, bool]] = {}  # collector, whether random; by Ray's reference
+        self._weights: object | None = None
         self._version = -1
         # Steps of random play, and how many of them have yet to be requested.
         self._random_play = self._random_steps = 0
@@ -73,7 +75,7 @@ class CollectorPool(GameScores):
         self._opened_at, self._step_limit = self.envstep, step_limit
         self._resize()
 
-    def set_weights(self, state_dict: dict[str, Any], version: int) -> None:
+    def set_weights(self, state_dict: Mapping[str, torch.Tensor], version: int) -> None:
         """Put a model's state, after so many updates, into Ray's object store, once for all next requests."""
         if version != self._version:
             self._weights, self._version = self._ray.put(pack_weights(state_dict)), version
@@ -122,7 +124,7 @@ class CollectorPool(GameScores):
             request = self._n_sample, self.envstep, is_random, self.settings, [self._weights], self._version
             self._under_way[collector.actor.collect.remote(*request)] = collector, is_random
 
-    def _done(self, refs: list[Any]) -> list[Any]:
+    def _done(self, refs: list[object]) -> list[object]:
         return self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] if refs else []
 
     def next_fragment(self, timeout_s: float) -> tuple[list, PackedFragment, bool] | None:

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any, Literal
 
 import click
@@ -30,7 +31,7 @@ def _session_folder() -> str | None:
 
 
 @contextlib.contextmanager
-def ray_session(address: str | None, collectors: CollectorCount) -> Iterator[Any]:
+def ray_session(address: str | None, collectors: CollectorCount) -> Iterator[ModuleType]:
     """Connect to Ray, and disconnect at the end of the context, which ends all actors of the run.
 
     Arguments:

@@ -5,7 +5,6 @@ cluster with as many collectors as it has CPUs, now and later. docs/scale.md has
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
-from typing import Any
 
 from ding.worker import BaseSerialCommander, IBuffer
 
@@ -13,6 +12,7 @@ from ..run.budget import Budget
 from ..run.config import ConfigFile
 from ..run.pipeline import Fragment, RunParts, train
 from ..utils import run_registry
+from ..worker.collector import Settings
 from .collector_pool import CollectorPool
 from .ray_session import CollectorCount, ray_session
 from .remote_evaluator import RemoteEvaluator
@@ -45,7 +45,7 @@ class OnRay:
         self._prepare(commander.step())
         self.collector.open(self._cfg.policy.get('random_collect_size', 0), budget.env_steps)
 
-    def fragments(self, settings: Iterator[dict[str, Any]], push: Callable[[Fragment], None]) -> Generator[Fragment]:
+    def fragments(self, settings: Iterator[Settings], push: Callable[[Fragment], None]) -> Generator[Fragment]:
         for of_collection in settings:
             self._prepare(of_collection)
             self._learner.run_progress.poll()
@@ -59,7 +59,7 @@ class OnRay:
             if not is_random:
                 yield fragment
 
-    def _prepare(self, settings: dict[str, Any]) -> None:
+    def _prepare(self, settings: Settings) -> None:
         """Settings and weights of the next requests."""
         self.collector.settings = settings
         self.collector.set_weights(self._policy.collect_mode.state_dict()['model'], self._learner.train_iter)
@@ -92,7 +92,7 @@ def train_on_ray(
     resume: str | None = None,
     collectors: CollectorCount = 'auto',
     ray_address: str | None = None,
-    changes: Mapping[str, Any] = {},
+    changes: Mapping[str, object] = {},
 ) -> str:
     """As ``train``, with collectors on Ray: ``collectors`` and ``ray_address`` as of ``OnRay``.
 

@@ -4,6 +4,7 @@ import copy
 import io
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,13 @@ class RemoteEvaluator(EvaluationRecord):
     checkpoint is a copy from when the evaluation began.
     """
 
-    def __init__(self, ray: Any, parts: RunParts) -> None:
+    def __init__(self, ray: ModuleType, parts: RunParts) -> None:
         self._ray, self._parts = ray, parts
         self._cfg, self._exp_name = parts.cfg.policy.eval.evaluator, parts.cfg.exp_name
         super().__init__()
         # where it dies, Ray restarts it and repeats the evaluation
         self._actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(EvaluatorActor).remote(parts.cfg)
-        self._result: Any | None = None  # Ray's reference, while an evaluation is under way
+        self._result: object | None = None  # Ray's reference, while an evaluation is under way
         self._checkpoint: dict[str, Any] = {}
 
     @property

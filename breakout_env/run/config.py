@@ -98,7 +98,7 @@ def merged_config(
     seed: int,
     budget: Budget,
     resume: str | None = None,
-    changes: Mapping[str, Any] = {},
+    changes: Mapping[str, object] = {},
     on_ray: bool = False,
 ) -> EasyDict:
     """The config of a run: DI-engine's defaults, then the file's values, then the changes. Where the file names no hook
@@ -175,7 +175,7 @@ def save_config(cfg: EasyDict) -> None:
     save_config_formatted(cfg, os.path.join(cfg.exp_name, f'formatted_{MERGED_CONFIG}'))
 
 
-def checked_config(config: str | ConfigFile, seed: int, changes: Mapping[str, Any] = {}) -> EasyDict:
+def checked_config(config: str | ConfigFile, seed: int, changes: Mapping[str, object] = {}) -> EasyDict:
     """As ``merged_config``, for a process that trains nothing: without a folder, a budget and a run to resume."""
     file = read_config_file(config) if isinstance(config, str) else config
     main, create = copy.deepcopy(file.main), copy.deepcopy(file.create)
@@ -223,7 +223,7 @@ def _compiled(path: str, main: EasyDict, create: EasyDict, seed: int) -> EasyDic
         ) from None
 
 
-def _plain(name: str, value: Any) -> dict[str, Any]:
+def _plain(name: str, value: object) -> dict[str, Any]:
     """A dict of dicts, with names that an ``EasyDict`` can hold as attributes."""
     found = section(name, value)
     for key, inner in found.items():
@@ -234,7 +234,7 @@ def _plain(name: str, value: Any) -> dict[str, Any]:
     return found
 
 
-def _change(main: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
+def _change(main: EasyDict, merged: EasyDict, path: str, value: object) -> None:
     """Set an option, as ``'policy.learn.learning_rate'``; ``merged`` supplies the current value and the known names."""
     *sections, name = path.split('.')
     if path in _REPLACED:
@@ -242,7 +242,7 @@ def _change(main: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
     if sections and not isinstance(merged.get(sections[0]), dict):
         known = ', '.join(key for key, value in merged.items() if isinstance(value, dict))
         raise click.UsageError(f'{path}: there is no section {sections[0]} in the config; expected one of {known}')
-    given: Any = {name: value}
+    given: dict[str, object] = {name: value}
     for part in reversed(sections):
         given = {part: given}
     for hint in unknown_names(given, merged, value_at(merged, 'policy.model.type')):
@@ -260,7 +260,7 @@ def _change(main: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
     main[name] = value
 
 
-def _is_like(before: Any, value: Any) -> bool:
+def _is_like(before: object, value: object) -> bool:
     """Whether a value can replace another, as far as its type tells: DI-engine checks few of them."""
     if isinstance(before, bool):
         return isinstance(value, bool)

@@ -115,7 +115,7 @@ def _check_ranges(cfg: EasyDict) -> None:
         )
 
 
-def _check_part(path: str, type_: Any, registry: Any, of: Any) -> None:
+def _check_part(path: str, type_: object, registry: Mapping[str, type], of: object) -> None:
     """Call the class's ``check_config`` with ``of``: the whole config, or the ``ext_args`` of a hook."""
     if not isinstance(type_, str) or type_ not in registry:
         raise ValueError(f'{path}.type is {shown(type_)}; {nearest(type_, registry.keys())}')
@@ -157,7 +157,7 @@ def _is_of_a_hook(path: str, given: Mapping) -> bool:
     return isinstance(hook, Mapping) or (hook is None and name in hook_mapping)
 
 
-def _arguments(model: Any) -> list[str]:
+def _arguments(model: object) -> list[str]:
     """The names of a model's arguments, as far as its constructors declare them; none if one of them takes any."""
     names: list[str] = []
     for base in getattr(model, '__mro__', ()):

@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -93,7 +92,7 @@ def _close_locks() -> None:
 os.register_at_fork(after_in_child=_close_locks)
 
 
-def folder_below_here(name: Any, option: str = 'exp_name') -> str:
+def folder_below_here(name: object, option: str = 'exp_name') -> str:
     """The name of a run's folder, as a path below the current folder. DI-engine takes it as that, and no run may write
     elsewhere. Links are followed: `experiments` is often one, to a larger disk.
 
@@ -110,7 +109,7 @@ def folder_below_here(name: Any, option: str = 'exp_name') -> str:
     return relative
 
 
-def _checked_name(name: Any, option: str) -> Any:
+def _checked_name(name: object, option: str) -> str:
     """A folder's name with ~ expanded; an error unless it is printable, as DI-engine writes it into files in UTF-8."""
     try:
         return checked('option', option, name, PathText)

@@ -82,7 +82,7 @@ def resume_command(learner: BaseLearner) -> str | None:
     budget = Budget(*limits).larger(env_steps=learner.collector_envstep, updates=learner.train_iter)
     cfg = learner.policy.get_attribute('cfg')
     stop_value = larger_stop_value(folder, cfg.eval.get('evaluator', {}).get('stop_value'))
-    changes: dict[str, Any] = {} if stop_value is None else {'env.stop_value': stop_value}
+    changes: dict[str, object] = {} if stop_value is None else {'env.stop_value': stop_value}
     if (mode := started.get('mode', 'serial')) == 'serial':
         words = ['-c', config, '--resume', folder, '--env-steps', budget.env_steps]
         for path, value in changes.items():

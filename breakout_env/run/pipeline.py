@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ding.entry.utils import random_collect
 from ding.envs import create_env_manager, get_vec_env_setting
@@ -22,6 +22,8 @@ from ding.worker import (
     BaseLearner,
     BaseSerialCommander,
     IBuffer,
+    ISerialCollector,
+    ISerialEvaluator,
     create_buffer,
     create_serial_collector,
     create_serial_evaluator,
@@ -34,6 +36,7 @@ from ..compat.ding_log_files import close_log_files
 from ..compat.ding_timers import use_plain_timers
 from ..utils import run_registry
 from ..utils.command_line import process_as_found
+from ..worker.collector import Settings
 from ..worker.overlap import overlapped, own_collect_policy
 from .budget import Budget
 from .config import ConfigFile, merged_config, save_config
@@ -46,7 +49,7 @@ from .stop_request import Stopped, StopRequest
 class Fragment(NamedTuple):
     """What one collection gives: data for the replay buffer, and the env steps of the run so far."""
 
-    data: Any
+    data: object
     env_step: int
 
 
@@ -75,13 +78,13 @@ class ExperienceSource(Protocol):
         evaluator: What DI-engine's commander and the saves of a run take as its evaluator.
     """
 
-    collector: Any
-    evaluator: Any
+    collector: ISerialCollector
+    evaluator: ISerialEvaluator
 
     def start(self, commander: BaseSerialCommander, replay_buffer: IBuffer, budget: Budget) -> None:
         """Begin, with the random play that the config asks for: the first updates see more than one game."""
 
-    def fragments(self, settings: Iterator[dict[str, Any]], push: Callable[[Fragment], None]) -> Generator[Fragment]:
+    def fragments(self, settings: Iterator[Settings], push: Callable[[Fragment], None]) -> Generator[Fragment]:
         """Collect fragments, push each into the buffer, and yield those to learn from. For each collection one item of
         ``settings`` is taken, such as epsilon; the policy's weights of that moment collect.
         """
@@ -89,7 +92,7 @@ class ExperienceSource(Protocol):
     def evaluate_if_due(self) -> bool:
         """Evaluate if it is time; returns whether the score has reached ``stop_value``."""
 
-    def evaluate(self) -> Any:
+    def evaluate(self) -> object:
         """Evaluate the policy as it is, and wait for the result."""
 
 
@@ -113,11 +116,11 @@ class InThisProcess:
         evaluator_env.seed(cfg.seed, dynamic_seed=False)
         logs = dict(tb_logger=parts.tb_logger, exp_name=cfg.exp_name)
         with environments_start():
-            self.collector: Any = create_serial_collector(
+            self.collector = create_serial_collector(
                 cfg.policy.collect.collector, env=self._env, policy=self._collect_policy.collect_mode, **logs
             )
             parts.at_the_end.callback(_close, self.collector)
-            self.evaluator: Any = create_serial_evaluator(
+            self.evaluator = create_serial_evaluator(
                 cfg.policy.eval.evaluator, env=evaluator_env, policy=policy.eval_mode, **logs
             )
             parts.at_the_end.callback(_close, self.evaluator)
@@ -128,16 +131,16 @@ class InThisProcess:
             policies = self._cfg.policy, self._collect_policy
             random_collect(*policies, self.collector, self._env, commander, replay_buffer)
 
-    def fragments(self, settings: Iterator[dict[str, Any]], push: Callable[[Fragment], None]) -> Generator[Fragment]:
+    def fragments(self, settings: Iterator[Settings], push: Callable[[Fragment], None]) -> Generator[Fragment]:
         return (overlapped if self._overlap else _one_after_the_other)(self._collections(settings), push)
 
-    def _collections(self, settings: Iterator[dict[str, Any]]) -> Iterator[Callable[[], Fragment]]:
+    def _collections(self, settings: Iterator[Settings]) -> Iterator[Callable[[], Fragment]]:
         for of_collection in settings:
             if self._overlap:
                 self._collect_policy.collect_mode.load_state_dict(self._policy.collect_mode.state_dict())
             yield partial(self._collect, train_iter=self._learner.train_iter, policy_kwargs=of_collection)
 
-    def _collect(self, **kwargs: Any) -> Fragment:
+    def _collect(self, **kwargs: object) -> Fragment:
         return Fragment(self.collector.collect(**kwargs), self.collector.envstep)
 
     def evaluate_if_due(self) -> bool:
@@ -203,7 +206,7 @@ class Training:
             self.source.evaluate()
             self.parts.say(used_up(limit, self.learner))
 
-    def settings(self) -> Iterator[dict[str, Any]]:
+    def settings(self) -> Iterator[Settings]:
         """Settings for the next collection, until a stop, a limit or ``stop_value`` ends the run."""
         while not (self.stop.poll() or self.limit_reached()):
             settings = self.commander.step()
@@ -239,7 +242,7 @@ def train(
     budget: Budget,
     resume: str | None = None,
     overlap: bool = False,
-    changes: Mapping[str, Any] = {},
+    changes: Mapping[str, object] = {},
     source: Callable[[RunParts], ExperienceSource] | None = None,
 ) -> str:
     """Train until the budget, the config's ``stop_value`` or a request to stop.
@@ -269,7 +272,7 @@ def train(
     return cfg.exp_name
 
 
-def _close(worker: Any) -> None:
+def _close(worker: ISerialCollector | ISerialEvaluator | SummaryWriter) -> None:
     """Close a worker, whose processes may have ended already, or the log, whose disk may be full."""
     with contextlib.suppress(OSError, EOFError):
         worker.close()

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from ding.worker.learner import LearnerHook, register_learner_hook
+from ding.worker.learner import BaseLearner, LearnerHook, register_learner_hook
 
 from .._version import __version__
 from ..compat.ding_call_hook import CallHook
@@ -28,7 +28,7 @@ from ..policy.learner import check_finite
 from ..utils import run_registry
 from ..utils.memory_limits import MemoryWatch, memory_bytes
 from ..utils.options import Between, Options
-from .log import POSITION, RunLogWriter
+from .log import POSITION, Row, RunLogWriter
 from .next_steps import limits_of_ding, say_next_steps
 from .paths import PROGRESS_LOG
 from .progress_line import Display
@@ -72,17 +72,17 @@ class ProgressHook(LearnerHook):
     """Creates the ``RunProgress`` of a run before it starts, and updates it after each update."""
 
     @classmethod
-    def check_config(cls, ext_args: Any) -> None:
+    def check_config(cls, ext_args: object) -> None:
         """Check the hook's ``ext_args``; a ValueError names what is wrong."""
         ProgressOptions.read(ext_args)
 
-    def __init__(self, *args: Any, ext_args: Mapping = {}, **kwargs: Any) -> None:
+    def __init__(self, *args: object, ext_args: Mapping = {}, **kwargs: object) -> None:
         """As the base's, with ``ProgressOptions`` as ``ext_args``."""
         super().__init__(*args, **kwargs)
         self._priority = min(self.priority, 50)  # before the hook that loads a run, which restores the clock
         self._options = ProgressOptions.read(ext_args)
 
-    def __call__(self, engine: Any) -> None:
+    def __call__(self, engine: BaseLearner) -> None:
         retry_writes(engine.tb_logger)
         progress = RunProgress(engine, self._options.model_copy(update=limits_of_ding()))
         engine.run_progress = progress  # lives as long as the learner
@@ -102,7 +102,9 @@ class RunProgress:
     and then elsewhere, written to ``log/progress.jsonl`` and TensorBoard in any case.
     """
 
-    def __init__(self, learner: Any, options: ProgressOptions, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, learner: BaseLearner, options: ProgressOptions, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         # the other parts of the run are found by the name of the learner's experiment
         self._learner, self._options, self._clock = learner, options, clock
         self._log = RunLogWriter(Path(learner.exp_name) / PROGRESS_LOG)
@@ -111,7 +113,7 @@ class RunProgress:
         self._memory_bytes: int | None = None
         self._started_at_s, self._run_s_before = clock(), 0.0
         self._shown_at_s = self._logged_at_s = self._measured_at_s = self._watched_at_s = -math.inf
-        self._learned: Mapping[str, Any] = {}  # the values of the newest update
+        self._learned: Row = {}  # the values of the newest update
         self._marks: deque[tuple[float, int, int]] = deque()  # time, env step, updates
         self._env_step = self._updates = 0
         self._scores: dict[str, float] = {}
@@ -218,7 +220,7 @@ class RunProgress:
 
     # ---- the rows of the log
 
-    def _log_row(self, shown: Mapping[str, Any]) -> None:
+    def _log_row(self, shown: Row) -> None:
         collector, buffer, learned = self._part('collector'), self._part('buffer'), self._learned
         row = dict(
             shown,
@@ -246,16 +248,16 @@ class RunProgress:
         self._scores = dict(last=score, best=max(score, self._scores.get('best', score)))
         self._write('evaluation', returns=[float(value) for value in returns], **seen)
 
-    def _write(self, kind: str, **values: Any) -> None:
+    def _write(self, kind: str, **values: object) -> None:
         self._log.write(kind, **{**dict(run_s=self.run_s, env_step=self._env_step, updates=self._updates), **values})
 
     # ---- saves of the run, and its end
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Row:
         """What a save of the run keeps."""
         return dict(run_s=self.run_s, scores=dict(self._scores))
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state(self, state: Row) -> None:
         """Restore what ``state`` gave; the clock continues from there."""
         self._run_s_before = state['run_s']
         self._started_at_s = self._clock()

@@ -5,12 +5,13 @@ import datetime
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TextIO
 
 from tqdm import tqdm
 from tqdm.utils import disp_trim
 
 from ..utils.command_line import only_warnings
+from .log import Row
 
 
 class Display:
@@ -52,7 +53,7 @@ class Display:
 
     def show(
         self,
-        row: Mapping[str, Any],
+        row: Row,
         scores: Mapping[str, float],
         left_s: float | None,
         now_s: float,
@@ -111,7 +112,7 @@ class _Line(tqdm):
     n: int  # tqdm's: env steps shown so far
 
     @property
-    def format_dict(self) -> dict[str, Any]:
+    def format_dict(self) -> Row:
         # for None, tqdm would divide all env steps by the time since the start; it shows 0 as unknown
         return {**super().format_dict, 'rate': self.env_steps_per_s or 0.0}
 
@@ -121,7 +122,7 @@ class _Line(tqdm):
         return disp_trim(super().__str__(), columns) if columns else super().__str__()
 
 
-def _parts(row: Mapping[str, Any], scores: Mapping[str, float], left_s: float | None) -> list[str]:
+def _parts(row: Row, scores: Mapping[str, float], left_s: float | None) -> list[str]:
     """All but the env steps, in words."""
     parts = [] if row['updates'] else ['before the first update']
     if row['updates_per_s']:

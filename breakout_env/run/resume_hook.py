@@ -8,7 +8,7 @@ policy.learn.resume_training = True         # to resume the run in exp_name, or 
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from ding.worker.learner import BaseLearner, LearnerHook, register_learner_hook
 
@@ -41,11 +41,11 @@ class ResumeHook(LearnerHook):
     """
 
     @classmethod
-    def check_config(cls, ext_args: Any) -> None:
+    def check_config(cls, ext_args: object) -> None:
         """Check the hook's ``ext_args``; a ValueError names what is wrong."""
         ResumeOptions.read(ext_args)
 
-    def __init__(self, *args: Any, ext_args: Mapping = {}, **kwargs: Any) -> None:
+    def __init__(self, *args: object, ext_args: Mapping = {}, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self._options = ResumeOptions.read(ext_args)
         # From now on a signal stops a command in order: the env managers fork next, and a KeyboardInterrupt in a fork

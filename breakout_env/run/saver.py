@@ -45,6 +45,7 @@ from .start import last_line
 from .stop_request import Stopped, StopRequest
 
 _log = logging.getLogger(__name__)
+State = dict[str, Any]
 # Parts that keep something over a stop, besides policy and buffer.
 _PARTS_WITH_STATE = ('evaluator', 'collector', 'progress')
 # A run that crashes in its first minutes is lost without it.
@@ -76,7 +77,7 @@ class RunSaver:
         """The run's replay buffer; None if it cannot save itself, as DI-engine's."""
         return self._buffer_ref()
 
-    def _parts_with_state(self) -> dict[str, Any]:
+    def _parts_with_state(self) -> State:
         parts = {role: run_registry.look_up(self._learner.exp_name, role) for role in _PARTS_WITH_STATE}
         return {role: part for role, part in parts.items() if part is not None}
 
@@ -119,7 +120,7 @@ class RunSaver:
                 return buffer.wait_for_saving()  # the buffer has logged the error
         return None
 
-    def _state(self, iteration: int) -> dict[str, Any]:
+    def _state(self, iteration: int) -> State:
         state = _on_host(self._learner.policy.state_dict())
         check_finite('of the training,', state)
         # the names that DI-engine's own checkpoints have
@@ -131,7 +132,7 @@ class RunSaver:
         )
         return state
 
-    def _finish(self, save: Save, state: dict[str, Any]) -> None:
+    def _finish(self, save: Save, state: State) -> None:
         """The buffer snapshot is written: write the checkpoint, and list the save."""
         content = io.BytesIO()
         torch.save(state, content)
@@ -174,7 +175,7 @@ class RunSaver:
             )
         self._learner.info(f'there is no save in {self._folder / SAVES}: the run begins')
 
-    def _load(self, save: Save) -> dict[str, Any]:
+    def _load(self, save: Save) -> State:
         """The state in the checkpoint of a save; the buffer has its transitions then."""
         path = self._folder / save['checkpoint']
         content = path.read_bytes()
@@ -190,7 +191,7 @@ class RunSaver:
             self.buffer.load_data(str(self._folder / save['buffer']))
         return state
 
-    def _apply(self, state: dict[str, Any]) -> None:
+    def _apply(self, state: State) -> None:
         learner, extra = self._learner, state.pop('resume')
         iteration, env_step = state.pop('last_iter'), state.pop('last_step')
         learner.policy.load_state_dict(state)
@@ -306,7 +307,7 @@ def _on_host(state: Any) -> Any:
     return copy.deepcopy(state)
 
 
-def _random_states() -> dict[str, Any]:
+def _random_states() -> State:
     name, keys, *rest = cast(tuple[Any, ...], np.random.get_state())
     return dict(
         python=random.getstate(),
@@ -316,7 +317,7 @@ def _random_states() -> dict[str, Any]:
     )
 
 
-def _set_random_states(states: Mapping[str, Any]) -> None:
+def _set_random_states(states: State) -> None:
     random.setstate(states['python'])
     name, keys, *rest = states['numpy']
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))

@@ -17,6 +17,8 @@ from ..utils import run_registry
 
 # As in most published curves, the score of training is the mean over so many games.
 GAMES_IN_MEAN = 100
+# What a policy acts with, besides its weights: epsilon.
+Settings = dict[str, float]
 
 
 class GameScores:
@@ -24,7 +26,7 @@ class GameScores:
 
     games = 0
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         self._game_returns: deque[float] = deque(maxlen=GAMES_IN_MEAN)
         super().__init__(*args, **kwargs)
 
@@ -63,7 +65,7 @@ class ScoringCollector(GameScores, ClosesWithoutWorkers, SampleSerialCollector):
     to TensorBoard (``collector_step/game_return_mean``).
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         # The probability of a random action in the newest collection, for the log.
         self.epsilon: float | None = None
         # Of the random play that is under way: its env steps, and those that are done.

@@ -5,7 +5,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 from ding.envs import BaseEnvManager, BaseEnvTimestep
@@ -26,7 +25,7 @@ class EvaluationRecord:
     _cfg: EasyDict
     _exp_name: str
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self._best_score = -math.inf
         # Updates before the newest evaluation that has begun, and before the newest one that has ended.
@@ -82,7 +81,7 @@ class ResumableEvaluator(EvaluationRecord, ClosesWithoutWorkers, InteractionSeri
     ``InteractionSerialEvaluator`` as the class: for others it does not set ``n_episode``.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         # Games of the evaluation that is under way, and how many each environment has ended.
         self._games = 0
         self._ended: Counter[int] = Counter()
@@ -106,8 +105,8 @@ class ResumableEvaluator(EvaluationRecord, ClosesWithoutWorkers, InteractionSeri
         train_iter: int = -1,
         envstep: int = -1,
         n_episode: int | None = None,
-        *args: Any,
-        **kwargs: Any,
+        *args: object,
+        **kwargs: object,
     ) -> tuple[bool, dict[str, list]]:
         self._games = n_episode or self._default_n_episode
         self._ended.clear()

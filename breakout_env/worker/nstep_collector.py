@@ -4,6 +4,7 @@ import itertools
 from typing import Any
 
 from ding.envs import BaseEnvManager, BaseEnvTimestep
+from ding.policy import Policy
 from ding.utils import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.base_serial_collector import TrajBuffer
 
@@ -13,6 +14,7 @@ from .step_callback import StepCallback, weakly
 
 # A key in the ``info`` and in the transition of the last step before a time limit: whether its observation is known.
 _LAST_OBS_IS_KNOWN = 'last_obs_is_known'
+Transition = dict[str, Any]
 # Shared by all collectors of a process: two of them may fill one replay buffer.
 _episode_ids = itertools.count()
 
@@ -72,11 +74,11 @@ class NstepCollector(ScoringCollector):
     # What the collections so far have returned beyond ``n_sample``.
     _surplus = 0
 
-    def reset_policy(self, _policy: Any = None) -> None:
+    def reset_policy(self, _policy: Policy | None = None) -> None:
         if _policy is None:
             super().reset_policy()
             return
-        self._plain_policy: Any = _policy
+        self._plain_policy = _policy
         super().reset_policy(
             self._plain_policy._replace(
                 process_transition=weakly(self._process_transition), get_train_sample=weakly(self._get_train_sample)
@@ -91,7 +93,7 @@ class NstepCollector(ScoringCollector):
         for env_id in getattr(self, '_traj_buffer', ()):
             self._reset_stat(env_id)
 
-    def reset(self, _policy: Any = None, _env: BaseEnvManager | None = None) -> None:
+    def reset(self, _policy: Policy | None = None, _env: BaseEnvManager | None = None) -> None:
         super().reset(_policy, _env)
         self._traj_buffer = {env_id: self._new_buffer(env_id) for env_id in range(self._env_num)}
         self._surplus = 0
@@ -111,7 +113,7 @@ class NstepCollector(ScoringCollector):
         drop_extra: bool = False,
         random_collect: bool = False,
         **kwargs: Any,
-    ) -> list[Any]:
+    ) -> list[Transition]:
         """The base's ``collect``, with ``drop_extra`` off by default.
 
         Returns:
@@ -145,13 +147,13 @@ class NstepCollector(ScoringCollector):
                 info = dict(timestep.info, **{_LAST_OBS_IS_KNOWN: obs is not None})
                 timesteps[env_id] = timestep._replace(obs=timestep.obs if obs is None else obs, info=info)
 
-    def _process_transition(self, obs: Any, output: Any, timestep: BaseEnvTimestep, *args: Any) -> dict[str, Any]:
+    def _process_transition(self, obs: object, output: object, timestep: BaseEnvTimestep, *args: object) -> Transition:
         transition = self._plain_policy.process_transition(obs, output, timestep, *args)
         if _LAST_OBS_IS_KNOWN in timestep.info:
             transition[_LAST_OBS_IS_KNOWN] = timestep.info[_LAST_OBS_IS_KNOWN]
         return transition
 
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[Any]:
+    def _get_train_sample(self, transitions: list[Transition]) -> list[Transition]:
         """The policy's samples of a fragment whose returns are complete, or cut by the episode's end."""
         last_obs_is_known = transitions[-1].pop(_LAST_OBS_IS_KNOWN, None)
         episode_continues = last_obs_is_known is None and not transitions[-1]['done']
@@ -161,7 +163,7 @@ class NstepCollector(ScoringCollector):
                 transitions = transitions[:-1]
         if not transitions:
             return []
-        samples: list[Any] = self._plain_policy.get_train_sample(transitions)
+        samples: list[Transition] = self._plain_policy.get_train_sample(transitions)
         if self._nstep > 1:
             correct_value_gamma(samples, self._nstep, self._plain_policy.get_attribute('gamma'))
             if episode_continues:
@@ -179,7 +181,7 @@ def final_obs_of(manager: BaseEnvManager, env_id: int, timestep: BaseEnvTimestep
     return None if resets_inplace(manager) else timestep.obs
 
 
-def nstep_of(policy: Any) -> int:
+def nstep_of(policy: Policy) -> int:
     """Steps of the returns that a policy's ``get_train_sample`` computes for each transition; 1 if it computes none, or
     for sequences of transitions, or for one collection only.
     """
