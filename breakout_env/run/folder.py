@@ -134,26 +134,18 @@ def run_to_resume(resume: str | None, exp_name: str) -> str | None:
         click.UsageError: If there is no saved run, or its name is not printable.
         DamagedFile: If a list of saves is damaged.
     """
-    if resume == '':
-        runs = saved_runs(exp_name)
-        if not runs:
-            raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/{SAVE_LIST}')
-        return str(max(runs, key=_saved_at))
-    if resume is not None:
+    if resume is None:
+        return None
+    if resume:
         resume = _checked_name(resume, '--resume')
-    if resume is not None and not saves_in(resume):
-        raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/{SAVE_LIST}')
-    return resume and _below_here(resume)
-
-
-def _saved_at(run: Path) -> float:
-    """When a run was saved by its own account: a copy of a folder has other file times."""
-    return saves_in(run)[0]['time']
-
-
-def saved_runs(exp_name: str) -> list[Path]:
-    """Runs with a save, in the folder of this name and in folders beside it whose names add a time."""
+        if not saves_in(resume):
+            raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/{SAVE_LIST}')
+        return _below_here(resume)
     path = Path(exp_name)
-    # another run's name may begin like this one's, too
-    with_time = re.compile(re.escape(path.name) + r'(_\d{6}_\d{6})?')
-    return [folder for folder in path.parent.glob('*') if with_time.fullmatch(folder.name) and saves_in(folder)]
+    # the folder of this name, and folders beside it whose names add a time; another run's name may begin alike
+    pattern = re.compile(re.escape(path.name) + r'(_\d{6}_\d{6})?')
+    runs = [folder for folder in path.parent.glob('*') if pattern.fullmatch(folder.name) and saves_in(folder)]
+    if not runs:
+        raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/{SAVE_LIST}')
+    # the time in the list: a copy of a folder has other file times
+    return str(max(runs, key=lambda run: saves_in(run)[0]['time']))

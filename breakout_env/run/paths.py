@@ -76,16 +76,6 @@ def numbered_checkpoint(updates: int) -> Path:
     return CHECKPOINTS / f'iteration_{updates}.pth.tar'
 
 
-def save_checkpoint(updates: int) -> Path:
-    """The checkpoint of a save."""
-    return CHECKPOINTS / f'resume_{updates}.pth.tar'
-
-
-def save_buffer(updates: int, suffix: str) -> Path:
-    """The buffer snapshot of a save; the suffix is the buffer's."""
-    return SAVES / f'buffer_{updates}{suffix}'
-
-
 def numbered_checkpoints(folder: str | Path, of: str = 'iteration') -> list[Path]:
     """DI-engine's checkpoints of a run, or those of its saves (``'resume'``), by the updates in their names."""
     found = [path for path in (Path(folder) / CHECKPOINTS).glob(f'{of}_*') if _NUMBERED.fullmatch(path.name)]

@@ -31,13 +31,12 @@ from ..utils.atomic_file import DamagedFile, write_bytes
 from .folder import unlock_run_folder
 from .next_steps import resume_command, say_next_steps
 from .paths import (
+    CHECKPOINTS,
     SAVES,
     Save,
     abandon_later_checkpoints,
     list_save,
     read_best_score,
-    save_buffer,
-    save_checkpoint,
     saves_in,
     write_best_score,
 )
@@ -100,9 +99,9 @@ class RunSaver:
         save = Save(
             iteration=iteration,
             env_step=self._learner.collector_envstep,
-            checkpoint=str(save_checkpoint(iteration)),
+            checkpoint=f'{CHECKPOINTS}/resume_{iteration}.pth.tar',
             checkpoint_digest='',
-            buffer=None if buffer is None else str(save_buffer(iteration, buffer.save_suffix)),
+            buffer=None if buffer is None else f'{SAVES}/buffer_{iteration}{buffer.save_suffix}',
             time=time.time(),
         )
         finish = partial(self._finish, save, self._state(iteration))
