@@ -23,6 +23,8 @@ _RESIZE_EVERY_S = 5.0
 # A collector whose requests fail this often in a row, without having died, cannot work.
 _FAILURES = 5
 _CLOSE_S = 5.0
+# Seconds without a working collector after which a message says so.
+_ALONE_S = 30.0
 
 
 class _Collector:
@@ -66,7 +68,7 @@ class CollectorPool(GameScores):
         self._random_play = self._random_steps = 0
         self._opened_at = 0
         self._step_limit: int | None = None
-        self._resized_s = float('-inf')
+        self._resized_s, self._worked_s = float('-inf'), time.monotonic()
         run_registry.register(cfg.exp_name, 'collector', self)
 
     def open(self, random_steps: int, step_limit: int | None) -> None:
@@ -166,6 +168,11 @@ class CollectorPool(GameScores):
                 waiting[ref].ready = None
             except self._ray.exceptions.RayError as error:
                 self._note_failure(waiting[ref], error)
+        if self.number:
+            self._worked_s = time.monotonic()
+        elif time.monotonic() - self._worked_s > _ALONE_S:
+            self._worked_s = time.monotonic()
+            self._say(f'No collector works; waiting for a CPU. The cluster has {self._ray.cluster_resources()}.')
 
     def _note_failure(self, collector: _Collector, error: Exception) -> None:
         errors = self._ray.exceptions

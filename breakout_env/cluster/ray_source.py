@@ -2,7 +2,6 @@
 cluster with as many collectors as it has CPUs, now and later. docs/scale.md has Slurm and Kubernetes.
 """
 
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 
@@ -17,8 +16,6 @@ from .collector_pool import CollectorPool
 from .ray_session import CollectorCount, ray_session
 from .remote_evaluator import RemoteEvaluator
 
-# Seconds without a working collector after which the learner says so.
-_ALONE_S = 30.0
 # How long the learner waits for a fragment before it checks the budget and a request to stop.
 _POLL_S = 0.5
 
@@ -33,13 +30,12 @@ class OnRay:
 
     def __init__(self, parts: RunParts, collectors: CollectorCount, address: str | None) -> None:
         self._cfg, self._policy, self._learner = parts.cfg, parts.policy, parts.learner
-        self._tb_logger, self._say = parts.tb_logger, parts.say
-        self._ray = parts.at_the_end.enter_context(ray_session(address, collectors))
-        self.evaluator = RemoteEvaluator(self._ray, parts)
+        self._tb_logger = parts.tb_logger
+        ray = parts.at_the_end.enter_context(ray_session(address, collectors))
+        self.evaluator = RemoteEvaluator(ray, parts)
         parts.at_the_end.callback(self.evaluator.close)
-        self.collector = CollectorPool(self._ray, parts.cfg, collectors, parts.say)
+        self.collector = CollectorPool(ray, parts.cfg, collectors, parts.say)
         parts.at_the_end.callback(self.collector.close)
-        self._heard_s = time.monotonic()
 
     def start(self, commander: BaseSerialCommander, replay_buffer: IBuffer, budget: Budget) -> None:
         self._prepare(commander.step())
@@ -50,7 +46,6 @@ class OnRay:
             self._prepare(of_collection)
             self._learner.run_progress.poll()
             if (collected := self.collector.next_fragment(_POLL_S)) is None:
-                self._look_for_collectors()
                 continue
             transitions, packed, is_random = collected
             for event in packed.events:
@@ -63,13 +58,6 @@ class OnRay:
         """Settings and weights of the next requests."""
         self.collector.settings = settings
         self.collector.set_weights(self._policy.collect_mode.state_dict()['model'], self._learner.train_iter)
-
-    def _look_for_collectors(self) -> None:
-        if self.collector.number:
-            self._heard_s = time.monotonic()
-        elif time.monotonic() - self._heard_s > _ALONE_S:
-            self._heard_s = time.monotonic()
-            self._say(f'No collector works; waiting for a CPU. The cluster has {self._ray.cluster_resources()}.')
 
     def evaluate_if_due(self) -> bool:
         """Begin an evaluation if it is time; its result is taken later, as the learner does not wait for it."""

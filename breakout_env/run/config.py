@@ -1,9 +1,8 @@
 """The config of a run: DI-engine's defaults, the values of a config file, and what the command line changes.
 
-A config is a Python program: reading one runs it, as with all of DI-engine's commands, so it must come from people one
-trusts; agents, checkpoints and buffers need not. It is run once and compiled twice: without its policy, to learn which
-names are known, and as it is; a third time if the command line changes options, as a change is compared with the
-compiled option that it replaces. config_checks.py checks the result.
+A config is a Python program: reading one runs it, as with all of DI-engine's commands, so its author must be trusted;
+agents, checkpoints and buffers are data. It is run once and compiled twice: without its policy, to learn which names
+are known, and as it is; a third time if the command line changes options. config_checks.py checks the result.
 """
 
 import contextlib

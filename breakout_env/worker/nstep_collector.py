@@ -58,17 +58,14 @@ class NstepCollector(ScoringCollector):
                                   4  5 | 6  7       |          with the second
 
     - A transition is returned once its n-step return is complete, ``nstep - 1`` steps later than by the base,
-      which cuts returns at the end of each fragment.
-    - At the end of an episode returns are shorter, and nothing is bootstrapped.
+      which cuts returns at the end of each fragment. At the end of an episode returns are shorter.
     - At a time limit (``info['TimeLimit.truncated']``) returns are shorter, too, but bootstrap from the value of
-      the last observation; ``done`` is False there (Pardo et al. 2018). The env manager ``breakout`` hands that
-      observation over. DI-engine's managers with ``reset_inplace`` do not: the last transition is left out there,
-      and the others bootstrap from the observation before it.
-    - All transitions are returned. DI-engine cuts a collection to ``n_sample``, which drops most often those
-      before an end, as several are completed there at once. What one collection returns beyond ``n_sample`` is
-      subtracted from the next, so that updates and env steps keep the configured ratio.
-    - Pending transitions are dropped at an abnormal step, a reset, and the end of the process. Saves do not hold
-      them; a resumed run starts new episodes.
+      the last observation; ``done`` is False there (Pardo et al. 2018). DI-engine's managers with ``reset_inplace``
+      do not hand that observation over: there the last transition is left out, and the others bootstrap from the
+      observation before it.
+    - All transitions are returned. What one collection returns beyond ``n_sample`` is subtracted from the next, so
+      that updates and env steps keep the configured ratio.
+    - Pending transitions are dropped at an abnormal step, a reset, and the end of the process.
     """
 
     # What the collections so far have returned beyond ``n_sample``.

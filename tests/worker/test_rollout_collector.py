@@ -59,7 +59,7 @@ def test_a_rollout_is_the_games_with_values_at_time_limits(kind, options, hands_
     manager = build(kind, BreakoutEnv, ENVS, game, SEED, **options)
     collector = collector_of(manager, lambda screens: int(screens.sum()) % 4)
     try:
-        env_ids = [env_id for half in collector._halves for env_id in half]
+        env_ids = [env_id for half in getattr(manager, 'halves', [range(ENVS)]) for env_id in half]
         games = [BreakoutEnv(game) for _ in env_ids]
         for env_id, env in zip(env_ids, games):
             env.seed(SEED + env_id)
