@@ -3,7 +3,6 @@
 import ast
 import importlib.util
 import os
-import runpy
 import shlex
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -155,7 +154,7 @@ def command(
     from breakout_env.run.config import read_config_file
     from breakout_env.run.folder import folder_below_here, run_to_resume
     from breakout_env.run.recipes import RECIPES, RECIPES_ON_RAY, shipped
-    from breakout_env.utils.command_line import process_as_found
+    from breakout_env.utils.command_line import process_as_found, shell_command
 
     with process_as_found():
         device = device_of(device)
@@ -177,29 +176,24 @@ def command(
         if threads is not None:
             torch.set_num_threads(threads)
         budget = Budget(**limits) if any(limits.values()) else Budget(env_steps=DEFAULT_ENV_STEPS)
-        how = dict(collectors=collectors, ray_address=ray_address) if collectors else dict(overlap=bool(overlap))
-        folder = _train(file, seed, budget, run, changes=values, **how)
+        try:
+            if collectors is None:
+                from breakout_env.run.pipeline import train
+
+                folder = train(file, seed, budget, run, bool(overlap), values)
+            else:
+                from breakout_env.cluster.ray_source import train_on_ray
+
+                folder = train_on_ray(file, seed, budget, run, collectors, ray_address, values)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            raise click.ClickException(
+                f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume '
+                f'it by {shell_command("breakout", "train", "--resume")}, with a smaller policy.learn.batch_size or '
+                'replay buffer'
+            ) from None
     again: dict[str, object] = {} if auto_resume else dict(exp_name=None, resume=folder)
     stop_value = values.get('env.stop_value', file.main.env.get('stop_value'))
     _say_what_is_next(ctx, folder, budget, stop_value, again)
-
-
-def _train(*run: Any, **how: Any) -> str:
-    """Train by a pipeline of ``entry/``; returns the folder of the run."""
-    import torch
-
-    from breakout_env.run.recipes import shipped
-    from breakout_env.utils.command_line import shell_command
-
-    name = 'on_ray' if 'collectors' in how else 'serial'
-    try:
-        return runpy.run_path(str(shipped(f'entry/{name}.py')), run_name=name)['train'](*run, **how)
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise click.ClickException(
-            f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume it '
-            f'by {shell_command("breakout", "train", "--resume")}, with a smaller policy.learn.batch_size or replay '
-            'buffer'
-        ) from None
 
 
 def _say_what_is_next(

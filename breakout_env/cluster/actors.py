@@ -16,7 +16,7 @@ from ding.worker import create_serial_collector, create_serial_evaluator
 from easydict import EasyDict
 
 from ..compat.ding_timers import use_plain_timers
-from ..worker.collector import scores_in
+from ..worker.collector import Settings, scores_in
 from ..worker.nstep_collector import number_episodes_from
 from ..worker.step_callback import StepCallback
 from .fragment import Event, EventRecorder, pack
@@ -39,9 +39,11 @@ class _Actor:
         torch.set_num_threads(1)
         cfg = copy.deepcopy(cfg)
         cfg.policy.cuda = False
-        if cfg.env.manager.get('worker_num', 0) is None:  # ours, else one for each core
+        if (
+            cfg.env.manager.get('worker_num', 0) is None
+        ):  # of the manager `breakout`, which would start one for each core
             cfg.env.manager.worker_num = 1
-        self._weights: Any | None = None  # the reference that was loaded last
+        self._weights: object | None = None  # the reference that was loaded last
         self._recorder = EventRecorder()
         collects = mode == 'collect'
         env_class, collector_cfgs, evaluator_cfgs = get_vec_env_setting(cfg.env)
@@ -61,11 +63,11 @@ class _Actor:
             env = StepCallback(env, lambda timesteps: self._games.extend(scores_in(timesteps)))
         create = create_serial_collector if collects else create_serial_evaluator
         worker_cfg = cfg.policy.collect.collector if collects else cfg.policy.eval.evaluator
-        # DI-engine's workers write a text log of their own, below the current folder. It is open, so writing goes on
+        # DI-engine's workers write a text log below the current folder. It is open, so writing goes on
         # without the folder, and an actor that is killed leaves nothing behind, unless it has only begun.
         with tempfile.TemporaryDirectory(prefix='breakout_actor_') as folder:
             logs = dict(tb_logger=self._recorder, exp_name=os.path.relpath(folder))
-            self._worker: Any = create(worker_cfg, env=env, policy=self._policy, **logs)
+            self._worker = create(worker_cfg, env=env, policy=self._policy, **logs)
         use_plain_timers(self._worker)
 
     def ready(self) -> None:
@@ -92,7 +94,7 @@ class CollectorActor(_Actor):
         self._is_random = False
 
     def collect(
-        self, n_sample: int, env_step: int, is_random: bool, settings: dict[str, Any], weights: list[Any], version: int
+        self, n_sample: int, env_step: int, is_random: bool, settings: Settings, weights: list[object], version: int
     ) -> PackedFragment:
         """Collect a fragment.
 
@@ -128,7 +130,7 @@ class EvaluatorActor(_Actor):
     def __init__(self, cfg: EasyDict) -> None:
         super().__init__(cfg, 'eval', cfg.seed)
 
-    def evaluate(self, weights: list[Any], train_iter: int, env_step: int) -> tuple[list[float], list[Event]]:
+    def evaluate(self, weights: list[object], train_iter: int, env_step: int) -> tuple[list[float], list[Event]]:
         """Play the games of one evaluation.
 
         Arguments:

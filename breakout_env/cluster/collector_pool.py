@@ -1,13 +1,16 @@
 """All collectors of a run as one: requested from Ray actors, counted once, restarted where they die."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
+import torch
 from easydict import EasyDict
 
+from ..run.start import last_line
 from ..utils import run_registry
-from ..worker.collector import GameScores, random_play
+from ..worker.collector import GameScores, Settings, random_play
 from .actors import CollectorActor, PackedFragment
 from .fragment import pack_weights, unpack
 from .ray_session import EVALUATOR_CPUS, ClusterError, CollectorCount
@@ -20,6 +23,8 @@ _RESIZE_EVERY_S = 5.0
 # A collector whose requests fail this often in a row, without having died, cannot work.
 _FAILURES = 5
 _CLOSE_S = 5.0
+# Seconds without a working collector after which a message says so.
+_ALONE_S = 30.0
 
 
 class _Collector:
@@ -29,7 +34,7 @@ class _Collector:
         self.index, self.actor = index, actor
         self.failures = 0
         # answered once the actor works, at first and after each restart; None from then on
-        self.ready: Any | None = actor.ready.remote()
+        self.ready: object | None = actor.ready.remote()
 
 
 class CollectorPool(GameScores):
@@ -41,7 +46,7 @@ class CollectorPool(GameScores):
     It stands where DI-engine's pipelines have a collector, so that saves, progress and commander find one.
     """
 
-    def __init__(self, ray: Any, cfg: EasyDict, count: CollectorCount, say: Callable[[str], None]) -> None:
+    def __init__(self, ray: ModuleType, cfg: EasyDict, count: CollectorCount, say: Callable[[str], None]) -> None:
         """
         Arguments:
             ray, cfg: From ``ray_session``; the merged config.
@@ -50,20 +55,20 @@ class CollectorPool(GameScores):
         """
         super().__init__()
         self.envstep = 0  # named as DI-engine's collectors have it
-        self.settings: dict[str, Any] = {}  # the policy's, for the next requests
+        self.settings: Settings = {}  # the policy's, for the next requests
         self._ray, self._cfg, self._count, self._say = ray, cfg, count, say
         self._n_sample = cfg.policy.collect.n_sample
         self._actor_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(CollectorActor)
         self._collectors: list[_Collector] = []
         self._created = 0
-        self._under_way: dict[Any, tuple[_Collector, bool]] = {}  # whose, whether random; by Ray's reference
-        self._weights: Any | None = None
+        self._under_way: dict[object, tuple[_Collector, bool]] = {}  # collector, whether random; by Ray's reference
+        self._weights: object | None = None
         self._version = -1
         # Steps of random play, and how many of them have yet to be requested.
         self._random_play = self._random_steps = 0
         self._opened_at = 0
         self._step_limit: int | None = None
-        self._resized_s = float('-inf')
+        self._resized_s, self._worked_s = float('-inf'), time.monotonic()
         run_registry.register(cfg.exp_name, 'collector', self)
 
     def open(self, random_steps: int, step_limit: int | None) -> None:
@@ -72,7 +77,7 @@ class CollectorPool(GameScores):
         self._opened_at, self._step_limit = self.envstep, step_limit
         self._resize()
 
-    def set_weights(self, state_dict: dict[str, Any], version: int) -> None:
+    def set_weights(self, state_dict: Mapping[str, torch.Tensor], version: int) -> None:
         """Put a model's state, after so many updates, into Ray's object store, once for all next requests."""
         if version != self._version:
             self._weights, self._version = self._ray.put(pack_weights(state_dict)), version
@@ -121,7 +126,7 @@ class CollectorPool(GameScores):
             request = self._n_sample, self.envstep, is_random, self.settings, [self._weights], self._version
             self._under_way[collector.actor.collect.remote(*request)] = collector, is_random
 
-    def _done(self, refs: list[Any]) -> list[Any]:
+    def _done(self, refs: list[object]) -> list[object]:
         return self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] if refs else []
 
     def next_fragment(self, timeout_s: float) -> tuple[list, PackedFragment, bool] | None:
@@ -151,11 +156,11 @@ class CollectorPool(GameScores):
         collector.failures = 0
         self.envstep += fragment.env_steps
         self.add_games(fragment.games)
-        self._request()  # so that nobody waits while the learner learns
+        self._request()  # so that no collector waits while the learner learns
         return unpack(fragment.payload), fragment, is_random
 
     def _look_for_ready(self) -> None:
-        """Note the collectors that work since the last look."""
+        """Note the collectors that have started to work."""
         waiting = {c.ready: c for c in self._collectors if c.ready is not None}
         for ref in self._done(list(waiting)):
             try:
@@ -163,6 +168,11 @@ class CollectorPool(GameScores):
                 waiting[ref].ready = None
             except self._ray.exceptions.RayError as error:
                 self._note_failure(waiting[ref], error)
+        if self.number:
+            self._worked_s = time.monotonic()
+        elif time.monotonic() - self._worked_s > _ALONE_S:
+            self._worked_s = time.monotonic()
+            self._say(f'No collector works; waiting for a CPU. The cluster has {self._ray.cluster_resources()}.')
 
     def _note_failure(self, collector: _Collector, error: Exception) -> None:
         errors = self._ray.exceptions
@@ -173,7 +183,7 @@ class CollectorPool(GameScores):
             collector.ready = collector.actor.ready.remote()
             return
         collector.failures += 1
-        reason = str(error).strip().splitlines()[-1]
+        reason = last_line(error)
         if isinstance(error, errors.ActorDiedError) or collector.failures >= _FAILURES:
             raise ClusterError(f'collector {collector.index} cannot work: {reason}') from error
         self._say(f'Collector {collector.index} lost a fragment, which is collected again: {reason}')
@@ -183,8 +193,8 @@ class CollectorPool(GameScores):
         collector.ready = collector.actor.ready.remote()
 
     def _forget_requests(self, collector: _Collector) -> None:
-        for ref, (whose, is_random) in list(self._under_way.items()):
-            if whose is collector:
+        for ref, (of, is_random) in list(self._under_way.items()):
+            if of is collector:
                 del self._under_way[ref]
                 self._random_steps += self._n_sample if is_random else 0
 

@@ -5,12 +5,13 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any, Literal
 
 from ..compat.ray_import_path import job_on_this_path
 from ..compat.ray_local_address import ray_on_loopback
 
-# CPUs beside those of the collectors: the evaluator's. The learner is the driver, which Ray does not count.
+# The evaluator's CPUs, beside one for each collector. The learner is the driver, which Ray does not count.
 EVALUATOR_CPUS = 1
 CollectorCount = int | Literal['auto']
 
@@ -28,7 +29,7 @@ def _session_folder() -> str | None:
 
 
 @contextlib.contextmanager
-def ray_session(address: str | None, collectors: CollectorCount) -> Iterator[Any]:
+def ray_session(address: str | None, collectors: CollectorCount) -> Iterator[ModuleType]:
     """Connect to Ray, and disconnect at the end of the context, which ends all actors of the run.
 
     Arguments:
@@ -38,33 +39,27 @@ def ray_session(address: str | None, collectors: CollectorCount) -> Iterator[Any
         ClusterError: If the cluster is not there, or refuses the token.
         ImportError: If Ray is not installed.
     """
-    with ray_on_loopback() if address is None else contextlib.nullcontext(), _connected(address, collectors) as ray:
-        yield ray
-
-
-@contextlib.contextmanager
-def _connected(address: str | None, collectors: CollectorCount) -> Iterator[Any]:
     import ray
 
-    # Ray's own handler ends the driver without a save; a run installs its handlers after this
+    # Ray's own handler ends the driver without a save, so the handler of the run replaces it
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     options: dict[str, Any] = dict(address=address or 'local', log_to_driver=False, logging_level=logging.ERROR)
     options.update(job_config=job_on_this_path())
-    if address is None:
-        cpus = max(len(os.sched_getaffinity(0)), EVALUATOR_CPUS + (1 if collectors == 'auto' else collectors))
-        options.update(num_cpus=cpus, include_dashboard=False, _temp_dir=_session_folder())
-    try:
-        ray.init(**options)
-    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-        where = 'a local Ray' if address is None else f'--ray {address}'
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ClusterError(
-            f'{where} did not start or let this run in ({reason}); expected a running cluster, and its token in '
-            'RAY_AUTH_TOKEN or ~/.ray/auth_token'
-        ) from None
-    try:
+    with contextlib.ExitStack() as at_the_end:
+        if address is None:
+            at_the_end.enter_context(ray_on_loopback())
+            cpus = max(len(os.sched_getaffinity(0)), EVALUATOR_CPUS + (1 if collectors == 'auto' else collectors))
+            options.update(num_cpus=cpus, include_dashboard=False, _temp_dir=_session_folder())
+        try:
+            ray.init(**options)
+        except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+            where = 'a local Ray' if address is None else f'--ray {address}'
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ClusterError(
+                f'{where} did not start or let this run in ({reason}); expected a running cluster, and its token in '
+                'RAY_AUTH_TOKEN or ~/.ray/auth_token'
+            ) from None
+        at_the_end.callback(ray.shutdown)
         for number, handler in handlers.items():
             signal.signal(number, handler)
         yield ray
-    finally:
-        ray.shutdown()

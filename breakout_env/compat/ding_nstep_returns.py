@@ -17,3 +17,8 @@ def correct_value_gamma(samples: list[dict[str, Any]], nstep: int, gamma: float)
     for steps, sample in enumerate(reversed(samples[-nstep:]), start=1):
         if 'value_gamma' in sample:
             sample['value_gamma'] = gamma**steps
+
+
+def resets_inplace(manager: Any) -> bool:
+    """Whether an env manager of DI-engine replaces the last observation of an episode by the first of the next one."""
+    return getattr(manager, '_cfg', {}).get('reset_inplace', False)

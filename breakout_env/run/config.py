@@ -1,9 +1,8 @@
 """The config of a run: DI-engine's defaults, the values of a config file, and what the command line changes.
 
-A config is a Python program: reading one runs it, as with all of DI-engine's commands, so it must come from people one
-trusts; agents, checkpoints and buffers need not. It is run once and compiled twice: without its policy, to learn which
-names are known, and as it is; a third time if the command line changes options, as a change is compared with the
-compiled option that it replaces. config_checks.py checks the result.
+A config is a Python program: reading one runs it, as with all of DI-engine's commands, so its author must be trusted;
+agents, checkpoints and buffers are data. It is run once and compiled twice: without its policy, to learn which names
+are known, and as it is; a third time if the command line changes options. config_checks.py checks the result.
 """
 
 import contextlib
@@ -99,15 +98,15 @@ def merged_config(
     seed: int,
     budget: Budget,
     resume: str | None = None,
-    changes: Mapping[str, Any] = {},
+    changes: Mapping[str, object] = {},
     on_ray: bool = False,
 ) -> EasyDict:
     """The config of a run: DI-engine's defaults, then the file's values, then the changes. Where the file names no hook
-    `progress` or `resume` and no evaluator, ours are added, so that the run can be resumed. Makes the run's folder;
+    `progress` or `resume` and no evaluator, they are added, so that the run can be resumed. Makes the run's folder;
     ``save_config`` writes the config into it.
 
     Arguments:
-        config, seed, budget, resume, changes: As in ``train`` of ``entry/serial.py``.
+        config, seed, budget, resume, changes: As in ``train``.
         on_ray: Whether other processes collect.
     Raises:
         ConfigError: If the config is wrong, all env steps would go into random play, the budget is in games that
@@ -165,7 +164,7 @@ def merged_config(
 def save_config(cfg: EasyDict) -> None:
     """The files that DI-engine's ``compile_config`` saves. Not before a run is restored: one that may not be resumed
     keeps its own. DI-engine's formatter, yapf 0.29, needs lib2to3, which the Python 3.12 of Debian and Ubuntu has in a
-    package of its own.
+    separate package.
     """
     with contextlib.suppress(UnicodeError):  # it takes what git prints of changed files for UTF-8
         ding_config.save_project_state(cfg.exp_name)
@@ -174,7 +173,7 @@ def save_config(cfg: EasyDict) -> None:
     save_config_formatted(cfg, os.path.join(cfg.exp_name, f'formatted_{MERGED_CONFIG}'))
 
 
-def checked_config(config: str | ConfigFile, seed: int, changes: Mapping[str, Any] = {}) -> EasyDict:
+def checked_config(config: str | ConfigFile, seed: int, changes: Mapping[str, object] = {}) -> EasyDict:
     """As ``merged_config``, for a process that trains nothing: without a folder, a budget and a run to resume."""
     file = read_config_file(config) if isinstance(config, str) else config
     main, create = copy.deepcopy(file.main), copy.deepcopy(file.create)
@@ -222,7 +221,7 @@ def _compiled(path: str, main: EasyDict, create: EasyDict, seed: int) -> EasyDic
         ) from None
 
 
-def _plain(name: str, value: Any) -> dict[str, Any]:
+def _plain(name: str, value: object) -> dict[str, Any]:
     """A dict of dicts, with names that an ``EasyDict`` can hold as attributes."""
     found = section(name, value)
     for key, inner in found.items():
@@ -233,7 +232,7 @@ def _plain(name: str, value: Any) -> dict[str, Any]:
     return found
 
 
-def _change(main: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
+def _change(main: EasyDict, merged: EasyDict, path: str, value: object) -> None:
     """Set an option, as ``'policy.learn.learning_rate'``; ``merged`` supplies the current value and the known names."""
     *sections, name = path.split('.')
     if path in _REPLACED:
@@ -241,7 +240,7 @@ def _change(main: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
     if sections and not isinstance(merged.get(sections[0]), dict):
         known = ', '.join(key for key, value in merged.items() if isinstance(value, dict))
         raise ConfigError(f'{path}: there is no section {sections[0]} in the config; expected one of {known}')
-    given: Any = {name: value}
+    given: dict[str, object] = {name: value}
     for part in reversed(sections):
         given = {part: given}
     for hint in unknown_names(given, merged, value_at(merged, 'policy.model.type')):
@@ -259,7 +258,7 @@ def _change(main: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
     main[name] = value
 
 
-def _is_like(before: Any, value: Any) -> bool:
+def _is_like(before: object, value: object) -> bool:
     """Whether a value can replace another, as far as its type tells: DI-engine checks few of them."""
     if isinstance(before, bool):
         return isinstance(value, bool)

@@ -86,19 +86,7 @@ def check_config(cfg: EasyDict) -> None:
         if (found := value_at(cfg, path)) is None:  # where DI-engine has a default, it is there
             raise ValueError(f'{path} is None; expected a dict of options, or none of it')
         section(path, found)
-    for path, type_ in RANGES.items():
-        parent, _, name = path.rpartition('.')
-        values = value_at(cfg, parent)
-        if isinstance(values, Mapping) and name in values:
-            checked('config option', path, values[name], type_)
-    if cfg.policy.collect.get('n_sample') is None and cfg.policy.collect.get('n_episode') is None:
-        raise ValueError('config option `policy.collect.n_sample` is None; expected a whole number from 1')
-    episodes, env_num = cfg.env.get('n_evaluator_episode'), cfg.env.get('evaluator_env_num')
-    if episodes is not None and env_num is not None and episodes < env_num:
-        raise ValueError(
-            f'config option `env.n_evaluator_episode` is {episodes}; expected at least env.evaluator_env_num '
-            f'({env_num}), as each environment plays one at least'
-        )
+    _check_ranges(cfg)
     for path in PARTS:
         import_parts(f'{path}.import_names', section(path, value_at(cfg, path)).get('import_names'))
     for path, registry in PARTS.items():
@@ -111,7 +99,23 @@ def check_config(cfg: EasyDict) -> None:
             raise ValueError(f'{HOOKS}.{name} is {shown(hook)}; expected a dict with its `type`, {EXAMPLE}')
 
 
-def _check_part(path: str, type_: Any, registry: Any, of: Any) -> None:
+def _check_ranges(cfg: EasyDict) -> None:
+    for path, type_ in RANGES.items():
+        parent, _, name = path.rpartition('.')
+        values = value_at(cfg, parent)
+        if isinstance(values, Mapping) and name in values:
+            checked('config option', path, values[name], type_)
+    if cfg.policy.collect.get('n_sample') is None and cfg.policy.collect.get('n_episode') is None:
+        raise ValueError('config option `policy.collect.n_sample` is None; expected a whole number from 1')
+    episodes, env_num = cfg.env.get('n_evaluator_episode'), cfg.env.get('evaluator_env_num')
+    if None not in (episodes, env_num) and episodes < env_num:
+        raise ValueError(
+            f'config option `env.n_evaluator_episode` is {episodes}; expected at least env.evaluator_env_num '
+            f'({env_num}), as each environment plays one at least'
+        )
+
+
+def _check_part(path: str, type_: object, registry: Mapping[str, type], of: object) -> None:
     """Call the class's ``check_config`` with ``of``: the whole config, or the ``ext_args`` of a hook."""
     if not isinstance(type_, str) or type_ not in registry:
         raise ValueError(f'{path}.type is {shown(type_)}; {nearest(type_, registry.keys())}')
@@ -122,7 +126,7 @@ def _check_part(path: str, type_: Any, registry: Any, of: Any) -> None:
 
 def unknown_names(given: Mapping, known_options: Mapping, model: str | None) -> list[str]:
     """A message for each name in ``given`` that neither DI-engine nor a part reads, with the nearest one that is known.
-    Environments of other projects and arguments of hooks are not looked at.
+    Environments of other projects and arguments of hooks are skipped.
 
     Arguments:
         known_options: The merged config of the same parts without ``given``.
@@ -145,7 +149,7 @@ def unknown_names(given: Mapping, known_options: Mapping, model: str | None) -> 
 
 
 def _is_of_a_hook(path: str, given: Mapping) -> bool:
-    """Whether a name is that of a hook, which anybody may choose, or below one."""
+    """Whether a path names a hook, whose name is free, or an option of one."""
     if not path.startswith(f'{HOOKS}.'):
         return False
     name = path[len(HOOKS) + 1 :].split('.')[0]
@@ -153,7 +157,7 @@ def _is_of_a_hook(path: str, given: Mapping) -> bool:
     return isinstance(hook, Mapping) or (hook is None and name in hook_mapping)
 
 
-def _arguments(model: Any) -> list[str]:
+def _arguments(model: object) -> list[str]:
     """The names of a model's arguments, as far as its constructors declare them; none if one of them takes any."""
     names: list[str] = []
     for base in getattr(model, '__mro__', ()):

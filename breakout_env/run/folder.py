@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import errno
 import fcntl
 import logging
 import os
@@ -11,16 +10,14 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from ..utils.options import ConfigError, PathText, checked
 from .paths import LOCK, SAVE_LIST, saves_in
 
 _log = logging.getLogger(__name__)
-_HELD_BY_ANOTHER = (errno.EAGAIN, errno.EACCES)  # EACCES from some network file systems
 # Descriptors of the lock files that this process holds, by their paths; one thread at a time changes them.
-_held: dict[Path, int] = {}
-_holding = threading.Lock()
+_locked: dict[Path, int] = {}
+_locking = threading.Lock()
 
 
 def new_folder(exp_name: str) -> str:
@@ -38,33 +35,32 @@ def new_folder(exp_name: str) -> str:
             folder = f'{exp_name}_{datetime.datetime.now():%y%m%d_%H%M%S}'
 
 
-def hold(folder: str | Path) -> None:
-    """Hold a folder for the runs of this process: another one would overwrite their checkpoints and saves. The
-    operating system releases it with the process, in whatever way that ends. Forked workers do not hold it: they close
-    their copy of the descriptor. On a file system without locks a warning says so, and nothing is held.
+def lock_run_folder(folder: str | Path) -> None:
+    """Lock a folder for the runs of this process: another one would overwrite their checkpoints and saves. The
+    operating system releases the lock with the process, in whatever way that ends. Forked workers do not hold it: they
+    close their copy of the descriptor. On a file system without locks a warning says so.
 
     Raises:
-        ValueError: If another process holds it; the error names the process.
+        ValueError: If another process holds the lock; the error names the process.
         OSError: If the lock's file cannot be made.
     """
     path = Path(folder, LOCK).resolve()
-    with _holding:
-        if path in _held:  # as in a notebook whose first run failed
+    with _locking:
+        if path in _locked:  # as in a notebook whose first run failed
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         # not truncated before it is locked: it holds the id of the process that has locked it
-        descriptor = _held[path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = _locked[path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            _lock(descriptor)
-        except OSError as error:
-            if error.errno in _HELD_BY_ANOTHER:
-                process = os.read(descriptor, 100).decode(errors='replace').strip() or 'another one'
-                os.close(_held.pop(path))
-                raise ValueError(
-                    f'process {process} trains in {folder} already; expected to resume a run that has stopped, or an '
-                    'exp_name of its own for each run'
-                ) from None
-            # ENOTSUP, ENOLCK, ENOSYS, EINVAL: file systems that have no locks do not agree on a word for it
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            process = os.read(descriptor, 100).decode(errors='replace').strip() or 'another one'
+            os.close(_locked.pop(path))
+            raise ValueError(
+                f'process {process} trains in {folder} already; expected to resume a run that has stopped, or another '
+                'exp_name for each run'
+            ) from None
+        except OSError as error:  # file systems that have no locks do not agree on a word for it
             reason = os.strerror(error.errno or 0)
             _log.warning(
                 'the file system of %s has no locks (%s): make sure that no other process trains there', folder, reason
@@ -74,44 +70,32 @@ def hold(folder: str | Path) -> None:
             os.write(descriptor, f'{os.getpid()} on {socket.gethostname()}'.encode())
 
 
-def _lock(descriptor: int) -> None:
-    """Lock a file. A lock of ``lockf`` goes with any descriptor of the file that the process closes, such as the one of
-    a copy for a backup; so it is only for file systems that do not have the other kind.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in _HELD_BY_ANOTHER:
-            raise
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def release(folder: str | Path) -> None:
+def unlock_run_folder(folder: str | Path) -> None:
     """Let other processes train in a folder; may be called again."""
-    with _holding:
-        descriptor = _held.pop(Path(folder, LOCK).resolve(), None)
+    with _locking:
+        descriptor = _locked.pop(Path(folder, LOCK).resolve(), None)
         if descriptor is not None:
             os.close(descriptor)
 
 
-def _hold_nothing() -> None:
+def _close_locks() -> None:
     """In a forked process: a lock of ``flock`` lasts until the last copy of its descriptor is closed."""
-    global _holding
-    _holding = threading.Lock()  # another thread of the parent may have it
-    for descriptor in _held.values():
+    global _locking
+    _locking = threading.Lock()  # another thread of the parent may have it
+    for descriptor in _locked.values():
         os.close(descriptor)
-    _held.clear()
+    _locked.clear()
 
 
-os.register_at_fork(after_in_child=_hold_nothing)
+os.register_at_fork(after_in_child=_close_locks)
 
 
-def folder_below_here(name: Any, option: str = 'exp_name') -> str:
+def folder_below_here(name: object, option: str = 'exp_name') -> str:
     """The name of a run's folder, as a path below the current folder. DI-engine takes it as that, and no run may write
     elsewhere. Links are followed: `experiments` is often one, to a larger disk.
 
     Raises:
-        ConfigError: If it is no such path.
+        ConfigError: If the path is another one.
     """
     name = _checked_name(name, option)
     relative = _below_here(name or os.curdir)
@@ -123,7 +107,7 @@ def folder_below_here(name: Any, option: str = 'exp_name') -> str:
     return relative
 
 
-def _checked_name(name: Any, option: str) -> Any:
+def _checked_name(name: object, option: str) -> str:
     """A folder's name with ~ expanded; an error unless it is printable, as DI-engine writes it into files in UTF-8."""
     try:
         return checked('option', option, name, PathText)
@@ -148,26 +132,18 @@ def run_to_resume(resume: str | None, exp_name: str) -> str | None:
         ConfigError: If there is no saved run, or its name is not printable.
         DamagedFile: If a list of saves is damaged.
     """
-    if resume == '':
-        runs = saved_runs(exp_name)
-        if not runs:
-            raise ConfigError(f'--resume found no saved run in {exp_name}; expected {exp_name}/{SAVE_LIST}')
-        return str(max(runs, key=_saved_at))
-    if resume is not None:
+    if resume is None:
+        return None
+    if resume:
         resume = _checked_name(resume, '--resume')
-    if resume is not None and not saves_in(resume):
-        raise ConfigError(f'--resume {resume}: no saved run is there; expected {resume}/{SAVE_LIST}')
-    return resume and _below_here(resume)
-
-
-def _saved_at(run: Path) -> float:
-    """When a run was saved by its own account: a copy of a folder has other file times."""
-    return saves_in(run)[0]['time']
-
-
-def saved_runs(exp_name: str) -> list[Path]:
-    """Runs with a save, in the folder of this name and in those beside it whose names add a time."""
+        if not saves_in(resume):
+            raise ConfigError(f'--resume {resume}: no saved run is there; expected {resume}/{SAVE_LIST}')
+        return _below_here(resume)
     path = Path(exp_name)
-    # another run's name may begin like this one's, too
-    ours = re.compile(re.escape(path.name) + r'(_\d{6}_\d{6})?')
-    return [folder for folder in path.parent.glob('*') if ours.fullmatch(folder.name) and saves_in(folder)]
+    # the folder of this name, and folders beside it whose names add a time; another run's name may begin alike
+    pattern = re.compile(re.escape(path.name) + r'(_\d{6}_\d{6})?')
+    runs = [folder for folder in path.parent.glob('*') if pattern.fullmatch(folder.name) and saves_in(folder)]
+    if not runs:
+        raise ConfigError(f'--resume found no saved run in {exp_name}; expected {exp_name}/{SAVE_LIST}')
+    # the time in the list: a copy of a folder has other file times
+    return str(max(runs, key=lambda run: saves_in(run)[0]['time']))

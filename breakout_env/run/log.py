@@ -18,6 +18,7 @@ from .paths import PROGRESS_LOG
 
 logger = logging.getLogger(__name__)
 
+Row = dict[str, Any]
 POSITION = ('time', 'run_s', 'env_step', 'updates')
 PROGRESS = (
     *(*POSITION, 'env_steps_per_s', 'updates_per_s', 'epsilon', 'loss', 'q_value', 'value', 'entropy', 'learning_rate'),
@@ -36,7 +37,7 @@ class RunLogWriter:
         self.path = Path(path)
         self._warned = False
 
-    def write(self, kind: str, /, **values: Any) -> None:
+    def write(self, kind: str, /, **values: object) -> None:
         """Append a line of a kind with these fields and the time; NaN and infinities are null."""
         fields = {'kind': kind, 'time': round(time.time(), 3), **values}
         text = json.dumps(fields, default=lambda value: value.tolist())  # numpy's and torch's, scalars as well
@@ -71,8 +72,8 @@ class RunLog:
         evaluation: Columns ``POSITION``, ``hours`` and ``score``, the mean of the returns.
     """
 
-    def __init__(self, rows: list[dict[str, Any]]) -> None:
-        kept: dict[str, list[dict[str, Any]]] = dict(run=[], progress=[], evaluation=[])
+    def __init__(self, rows: list[Row]) -> None:
+        kept: dict[str, list[Row]] = dict(run=[], progress=[], evaluation=[])
         resumed_from = math.inf  # the env step of the lowest save that a later start resumed from
         for row in reversed(rows):
             if row['kind'] in kept and row.get('env_step', 0) <= resumed_from:
@@ -102,7 +103,7 @@ class RunLog:
         if not file.is_file():
             found = f'no {PROGRESS_LOG} is in it' if Path(path).is_dir() else 'there is no such file'
             raise FileNotFoundError(f"{path} is no run: {found}; expected an experiment's folder, or its log")
-        rows: list[dict[str, Any]] = []
+        rows: list[Row] = []
         number = 1
         try:
             with gzip.open(file) if file.suffix == '.gz' else open(file, 'rb') as lines:
@@ -122,7 +123,7 @@ class RunLog:
             raise ValueError(f'{file} has a value of a wrong type ({error}); expected numbers or null') from None
 
 
-def _columns(rows: list[dict[str, Any]], fields: tuple[str, ...]) -> dict[str, np.ndarray]:
+def _columns(rows: list[Row], fields: tuple[str, ...]) -> dict[str, np.ndarray]:
     columns = {field: np.array([row.get(field) for row in rows], float) for field in fields}  # NaN for null
     columns['hours'] = columns['run_s'] / 3600
     return columns

@@ -14,7 +14,7 @@ from .budget import DEFAULT_ENV_STEPS, Budget
 from .log import RunLog
 from .paths import LOGS, newest_checkpoint, saves_in
 
-# Ding's options, and what they are called here; their default is no limit.
+# Options of ding and their names here; the default of ding means no limit.
 _LIMITS_OF_DING = {'env_step': 'max_env_step', 'train_iter': 'max_updates'}
 _UNLIMITED = '1e8'
 
@@ -30,16 +30,11 @@ def next_steps(folder: str, resume: Mapping[str, str], others: Mapping[str, str]
     return '\n'.join([*(listed_commands(resume) if saves_in(folder) else ()), *lines])
 
 
-def used_up(limit: str, learner: BaseLearner, updates_before: int) -> str:
-    """That a run has used up its budget, and why, if it has not learned since it began with ``updates_before``."""
-    if learner.train_iter > updates_before:
-        return f'The budget of {limit} is used up; to train on, resume the run with a larger one.'
-    checkpoint = learner.policy.get_attribute('cfg').learn.learner.hook.get('load_ckpt_before_run')
-    source = f'load_ckpt_before_run ({checkpoint})' if checkpoint else 'what the run began with'
+def used_up(limit: str, learner: BaseLearner) -> str:
+    """That a run has used up its budget, which may have been so when it began, with a checkpoint loaded."""
     return (
-        f'The budget of {limit} is used up before anything was learned: it counts from the beginning of a run, and '
-        f'{source} has {updates_before:,} updates and {learner.collector_envstep:,} env steps already; to train on, '
-        'resume the run with a larger one.'
+        f'The budget of {limit} is used up: it counts from the beginning of the run, which has {learner.train_iter:,} '
+        f'updates and {learner.collector_envstep:,} env steps; to train on, resume it with a larger one.'
     )
 
 
@@ -67,36 +62,37 @@ def say_next_steps(learner: BaseLearner) -> None:
     """At the end of a run of ``ding``, or of a config that runs as a program; ``breakout train`` says its own."""
     if sys.exc_info()[1] is not None or (is_command() and not options_of_ding()):
         return
-    others = {}
+    others, resume = {}, resume_command(learner)
     if config := _started_with().get('config'):
         agent = '--load-path', newest_checkpoint(learner.exp_name)
         others['its score'] = shell_command('ding', '-m', 'eval', '-c', config, '-s', 0, *agent)
         others['as videos'] = f'{others["its score"]} --replay-path video'
-    output.say(next_steps(learner.exp_name, resume_commands(learner), others))
+    output.say(next_steps(learner.exp_name, {'resume': resume} if resume else {}, others))
 
 
-def resume_commands(learner: BaseLearner) -> dict[str, str]:
-    """The commands that continue such a run, with larger limits where it has reached them; none without a config."""
+def resume_command(learner: BaseLearner) -> str | None:
+    """The command that continues a run of ``ding``, with larger limits where it has reached them; None without a
+    config. ``breakout train`` continues the pipeline `serial`, ``ding`` any other.
+    """
     started, folder = _started_with(), learner.exp_name
     if not (config := started.get('config')):
-        return {}
+        return None
     limits = [max(1, int(float(started.get(name, DEFAULT_ENV_STEPS)))) for name in _LIMITS_OF_DING]
     budget = Budget(*limits).larger(env_steps=learner.collector_envstep, updates=learner.train_iter)
     cfg = learner.policy.get_attribute('cfg')
     stop_value = larger_stop_value(folder, cfg.eval.get('evaluator', {}).get('stop_value'))
-    changes: dict[str, Any] = {} if stop_value is None else {'env.stop_value': stop_value}
-    options = [word for path, value in changes.items() for word in ('--set', f'{path}={value:g}')]
-    ours = shell_command(
-        'breakout', 'train', '-c', config, '--resume', folder, '--env-steps', budget.env_steps, *options
-    )
-    mode, seed = started.get('mode', 'serial'), started.get('seed', [0])[0]
-    by_ding = shell_command('ding', '-m', mode, '-c', config, '-s', seed, '--exp-name', folder)
-    by_ding += f' --env-step {budget.env_steps} --train-iter {budget.updates}'
+    changes: dict[str, object] = {} if stop_value is None else {'env.stop_value': stop_value}
+    if (mode := started.get('mode', 'serial')) == 'serial':
+        words = ['-c', config, '--resume', folder, '--env-steps', budget.env_steps]
+        for path, value in changes.items():
+            words += ['--set', f'{path}={value:g}']
+        return shell_command('breakout', 'train', *words)
     if not cfg.learn.get('resume_training', False):
         changes['policy.learn.resume_training'] = True
-    if changes:
-        by_ding += f'  # with {", ".join(f"{path}={value}" for path, value in changes.items())} in {config}'
-    return {'resume': ours, 'or by ding': by_ding} if mode == 'serial' else {'resume': by_ding}
+    words = ['-m', mode, '-c', config, '-s', started.get('seed', [0])[0], '--exp-name', folder]
+    words += ['--env-step', budget.env_steps, '--train-iter', budget.updates]
+    in_config = ', '.join(f'{path}={value}' for path, value in changes.items())
+    return shell_command('ding', *words) + (f'  # with {in_config} in {config}' if changes else '')
 
 
 def limits_of_ding() -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Where the files of a run are, below its folder (``exp_name``), and which of its saves are complete::
 
     ckpt/iteration_<updates>.pth.tar    DI-engine's checkpoints; .abandoned if the run was resumed from fewer updates
-    ckpt/ckpt_best.pth.tar              that of the best evaluation, whose score is in resume/best_score.json
+    ckpt/ckpt_best.pth.tar              the checkpoint with the best score, which is in resume/best_score.json
     ckpt/resume_<updates>.pth.tar       the checkpoint of a save
     resume/buffer_<updates>.*           the buffer snapshot of the same save
     resume/pairs.json                   the list of saves, the newest first
@@ -63,7 +63,7 @@ class Save(TypedDict):
     checkpoint_digest: str
     """XXH3 of the checkpoint file, 128 bits."""
     buffer: Annotated[str, Field(pattern=r'^resume/buffer_[0-9]+\.(npz|torchrl)$')] | None
-    """None for a run whose buffer is DI-engine's own: it does not save itself."""
+    """None for a run with DI-engine's buffer, which does not save itself."""
     time: Annotated[float, Field(allow_inf_nan=False)]
     """When it began, in seconds since 1970."""
 
@@ -74,16 +74,6 @@ _SAVES = TypeAdapter(list[Save])
 def numbered_checkpoint(updates: int) -> Path:
     """A checkpoint of DI-engine's."""
     return CHECKPOINTS / f'iteration_{updates}.pth.tar'
-
-
-def save_checkpoint(updates: int) -> Path:
-    """The checkpoint of a save."""
-    return CHECKPOINTS / f'resume_{updates}.pth.tar'
-
-
-def save_buffer(updates: int, suffix: str) -> Path:
-    """The buffer snapshot of a save; the suffix is the buffer's."""
-    return SAVES / f'buffer_{updates}{suffix}'
 
 
 def numbered_checkpoints(folder: str | Path, of: str = 'iteration') -> list[Path]:
@@ -144,8 +134,8 @@ def saves_in(folder: str | Path) -> list[Save]:
 
 
 def list_save(folder: Path, save: Save) -> None:
-    """Write the list with a new save, and remove the files of saves that are no longer listed, and those that a kill
-    left unfinished. Saves with more updates are unusable: else the run would not have been resumed from an earlier one.
+    """Write the list with a new save, and remove files of saves that are no longer listed or that a kill left
+    unfinished. Saves with more updates are unusable: otherwise the run would have been resumed from them.
     """
     older = [before for before in saves_in(folder) if before['iteration'] < save['iteration']]
     saves: Sequence[Save] = [save, *older[: _KEPT_SAVES - 1]]

@@ -132,8 +132,7 @@ def _draw_panel(axes: 'Axes', panel: Panel, curves: Sequence[Curve], x: str) -> 
             table = table.interpolate('index', limit_area='inside').dropna()
             axes.fill_between(table.index, table.min(axis=1), table.max(axis=1), color=color, alpha=0.2, linewidth=0)
         if len(table):
-            # matplotlib leaves out labels that begin with an underscore, and draws no bytes that are not UTF-8
-            label = curve.label.lstrip('_').encode(errors='backslashreplace').decode()
+            label = curve.label.lstrip('_')  # matplotlib leaves out labels that begin with an underscore
             label += f': mean of {len(runs)} seeds, min to max' if len(runs) > 1 else ''
             marker = 'o' if len(table) <= 2 * SMOOTHED_POINTS and panel.rows == 'evaluation' else None
             axes.plot(table.mean(axis=1), style, color=color, marker=marker, markersize=2.5, label=label)

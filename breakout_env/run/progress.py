@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from ding.worker.learner import LearnerHook, register_learner_hook
+from ding.worker.learner import BaseLearner, LearnerHook, register_learner_hook
 
 from .._version import __version__
 from ..compat.ding_call_hook import CallHook
@@ -28,17 +28,15 @@ from ..policy.learner import check_finite
 from ..utils import run_registry
 from ..utils.memory_limits import MemoryWatch, memory_bytes
 from ..utils.options import Between, Options
-from .log import POSITION, RunLogWriter
+from .log import POSITION, Row, RunLogWriter
 from .next_steps import limits_of_ding, say_next_steps
 from .paths import PROGRESS_LOG
-from .progress_line import Display, duration, rate
+from .progress_line import Display
 
 logger = logging.getLogger(__name__)
 
 SHOW_EVERY_S = 0.5
-# When the speed is known well enough to say what the budget will take.
-FORECAST_AFTER_S = 120.0
-# Speeds are those of about the last minute: an evaluation shows in them, but does not make them jump.
+# Speeds are means over about the last minute, so that an evaluation does not make them jump.
 SPEED_OVER_S = 60.0
 MEMORY_EVERY_S, WATCH_EVERY_S = 30.0, 5.0
 # What the log has of an update, and what the learner calls it.
@@ -71,27 +69,27 @@ class ProgressOptions(Options):
 
 
 class ProgressHook(LearnerHook):
-    """Creates the ``RunProgress`` of a run before it starts, and lets it look after each update."""
+    """Creates the ``RunProgress`` of a run before it starts, and updates it after each update."""
 
     @classmethod
-    def check_config(cls, ext_args: Any) -> None:
+    def check_config(cls, ext_args: object) -> None:
         """Check the hook's ``ext_args``; a ValueError names what is wrong."""
         ProgressOptions.read(ext_args)
 
-    def __init__(self, *args: Any, ext_args: Mapping = {}, **kwargs: Any) -> None:
+    def __init__(self, *args: object, ext_args: Mapping = {}, **kwargs: object) -> None:
         """As the base's, with ``ProgressOptions`` as ``ext_args``."""
         super().__init__(*args, **kwargs)
         self._priority = min(self.priority, 50)  # before the hook that loads a run, which restores the clock
         self._options = ProgressOptions.read(ext_args)
 
-    def __call__(self, engine: Any) -> None:
+    def __call__(self, engine: BaseLearner) -> None:
         retry_writes(engine.tb_logger)
         progress = RunProgress(engine, self._options.model_copy(update=limits_of_ding()))
         engine.run_progress = progress  # lives as long as the learner
         if not engine.policy.get_attribute('cfg').cuda and (slow := spinning_warning(torch.get_num_threads())):
             progress.warn(slow)
         # before log_show, which empties the learner's buffer of values
-        engine.register_hook(CallHook('progress_look', 0, progress.after_update, position='after_iter'))
+        engine.register_hook(CallHook('progress_poll', 0, progress.after_update, position='after_iter'))
         engine.register_hook(CallHook('progress_budget', 0, progress.before_update, position='before_iter'))
         engine.register_hook(CallHook('progress_end', 0, progress.close, position='after_run'))
 
@@ -104,7 +102,9 @@ class RunProgress:
     and then elsewhere, written to ``log/progress.jsonl`` and TensorBoard in any case.
     """
 
-    def __init__(self, learner: Any, options: ProgressOptions, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, learner: BaseLearner, options: ProgressOptions, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         # the other parts of the run are found by the name of the learner's experiment
         self._learner, self._options, self._clock = learner, options, clock
         self._log = RunLogWriter(Path(learner.exp_name) / PROGRESS_LOG)
@@ -113,13 +113,12 @@ class RunProgress:
         self._memory_bytes: int | None = None
         self._started_at_s, self._run_s_before = clock(), 0.0
         self._shown_at_s = self._logged_at_s = self._measured_at_s = self._watched_at_s = -math.inf
-        self._learned: Mapping[str, Any] = {}  # the values of the newest update
+        self._learned: Row = {}  # the values of the newest update
         self._marks: deque[tuple[float, int, int]] = deque()  # time, env step, updates
-        self._env_step = self._updates = self._updates_before = 0
+        self._env_step = self._updates = 0
         self._scores: dict[str, float] = {}
-        self._forecast_at_s: float | None = None
         self._has_begun = self._is_closed = False
-        self._looking = threading.Lock()
+        self._polling = threading.Lock()
         run_registry.register(learner.exp_name, 'progress', self)
 
     @property
@@ -137,28 +136,28 @@ class RunProgress:
         return min(1.0, max(shares)) if shares else None
 
     def after_update(self) -> None:
-        """Look after an update, when the learner's buffer of values is filled. Raises ``Diverged``."""
+        """Poll after an update, when the learner's buffer of values is filled. Raises ``Diverged``."""
         self._learned = dict(self._learner.log_buffer['scalar'])
         check_finite('the loss', self._learned.get('total_loss'))
-        self.look()
+        self.poll()
 
     def before_update(self) -> None:
         """Tell the policy how much of the budget is used, for what it anneals."""
         self._learner.policy.set_attribute('budget_used', self.budget_used)
 
-    def look(self) -> None:
-        """Update whatever is due; the parts of a run call it often, which costs a look at the clock."""
+    def poll(self) -> None:
+        """Update whatever is due; the parts of a run call it often, which costs a reading of the clock."""
         now_s = self._clock()
         if now_s - self._shown_at_s < SHOW_EVERY_S or self._is_closed:
             return
         # collector and learner may be two threads; the second one has nothing to add
-        if self._looking.acquire(blocking=False):
+        if self._polling.acquire(blocking=False):
             try:
-                self._look(now_s)
+                self._update(now_s)
             finally:
-                self._looking.release()
+                self._polling.release()
 
-    def _look(self, now_s: float) -> None:
+    def _update(self, now_s: float) -> None:
         self._shown_at_s = now_s
         self._count()
         if now_s - self._measured_at_s >= MEMORY_EVERY_S:
@@ -182,23 +181,17 @@ class RunProgress:
             self._log_row(row)
         random_play, evaluation = (getattr(self._part(role), 'activity', None) for role in ('collector', 'evaluator'))
         self._display.show(row, self._scores, left_s, now_s, random_play, evaluation)
-        if self._forecast_at_s is None and self._updates > self._updates_before:  # an evaluation may come first
-            self._forecast_at_s = now_s + FORECAST_AFTER_S
-        if now_s >= (self._forecast_at_s or math.inf):
-            self._forecast_at_s = math.inf
-            if self._display.is_on and (text := self._forecast(env_steps_per_s, updates_per_s, left_s)):
-                self._say(text)
 
     def _count(self) -> None:
         """Env steps and updates; the first row of this process says which run it is, and from where it continues."""
         self._env_step = max(getattr(self._part('collector'), 'envstep', 0), self._learner.collector_envstep)
         self._updates = self._learner.last_iter.val
         if not self._has_begun:
-            self._has_begun, self._updates_before = True, self._updates
+            self._has_begun = True
             self._write(
                 'run',
                 exp_name=self._learner.exp_name,
-                # that of DI-engine's set_pkg_seed, or the restored one of a resumed run
+                # set by DI-engine's set_pkg_seed, or restored
                 seed=torch.initial_seed(),
                 version=__version__,
                 commit=_commit(),
@@ -215,35 +208,19 @@ class RunProgress:
             return None, None
         return (self._env_step - env_step) / (now_s - then_s), (self._updates - updates) / (now_s - then_s)
 
-    def _forecast(self, speed: float | None, updates_per_s: float | None, left_s: float | None) -> str:
-        """What the budget will take at this speed; '' without a budget, or for one of full games, which grow longer."""
-        end = self._options.max_env_step or math.inf
-        if speed and left_s is not None:
-            end = min(end, int(self._env_step + left_s * speed))
-        if speed and updates_per_s and self._options.max_updates is not None:
-            end = min(end, int(self._env_step + (self._options.max_updates - self._updates) / updates_per_s * speed))
-        if not speed or not self._env_step < end < math.inf:
-            return ''
-        left = duration((end - self._env_step) / speed)
-        return f'{rate(speed)} env steps/s: the budget ends after {end:,} env steps, in {left}.'
-
     def _part(self, role: str) -> Any:
         return run_registry.look_up(self._learner.exp_name, role)
 
-    def _say(self, text: str) -> None:
-        """A message wherever the run is shown, and in the learner's log."""
-        self._learner.info(text)
-        self._display.say(text)
-
     def warn(self, text: str) -> None:
         """Show a warning, or log it where nothing is shown."""
-        self._say(text)
+        self._learner.info(text)
+        self._display.say(text)
         if not self._display.is_on:
             logger.warning(text)
 
     # ---- the rows of the log
 
-    def _log_row(self, shown: Mapping[str, Any]) -> None:
+    def _log_row(self, shown: Row) -> None:
         collector, buffer, learned = self._part('collector'), self._part('buffer'), self._learned
         row = dict(
             shown,
@@ -257,30 +234,30 @@ class RunProgress:
             if writer is not None and value is not None and name not in POSITION:
                 writer.add_scalar(f'progress_step/{name}', value, self._env_step)
         # the learner writes these to TensorBoard itself; of DQN there is q_value, of PPO value and entropy
-        values = {name: learned.get(theirs) for name, theirs in _LEARNED.items()}
+        values = {name: learned.get(key) for name, key in _LEARNED.items()}
         self._write('progress', **row, **{name: value and float(value) for name, value in values.items()})
 
     def note_evaluation(self, returns: list[float], **seen: int) -> None:
         """Write the row of a finished evaluation: the score of each of its games, and the ``updates`` and ``env_step``
         that the policy had seen; by default, as much as it has now.
         """
-        if self._is_closed:  # a later run of this name in the same process, without a progress of its own
+        if self._is_closed:  # a later run of this name in the same process has no hook
             return
         self._count()
         score = float(np.mean(returns))
         self._scores = dict(last=score, best=max(score, self._scores.get('best', score)))
         self._write('evaluation', returns=[float(value) for value in returns], **seen)
 
-    def _write(self, kind: str, **values: Any) -> None:
+    def _write(self, kind: str, **values: object) -> None:
         self._log.write(kind, **{**dict(run_s=self.run_s, env_step=self._env_step, updates=self._updates), **values})
 
     # ---- saves of the run, and its end
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Row:
         """What a save of the run keeps."""
         return dict(run_s=self.run_s, scores=dict(self._scores))
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state(self, state: Row) -> None:
         """Restore what ``state`` gave; the clock continues from there."""
         self._run_s_before = state['run_s']
         self._started_at_s = self._clock()
@@ -292,7 +269,7 @@ class RunProgress:
         """Write the last row and draw the last line; may be called again."""
         if not self._is_closed:
             self._shown_at_s = self._logged_at_s = -math.inf
-            self.look()
+            self.poll()
             self._is_closed = True
             self._display.close()
             if self._part('saver') is None:  # which has a last save to write first
@@ -307,6 +284,6 @@ def _commit() -> str | None:
     command = ['git', 'describe', '--always', '--dirty=+', '--exclude=*']
     try:
         answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):  # no git here, or not ours to read
+    except (OSError, subprocess.SubprocessError):  # git is not installed, or may not read the folder
         return None
     return answer.stdout.strip()

@@ -3,21 +3,21 @@
 import contextlib
 import datetime
 import math
-import os
 import sys
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TextIO
 
 from tqdm import tqdm
 from tqdm.utils import disp_trim
 
 from ..utils.command_line import only_warnings
+from .log import Row
 
 
 class Display:
-    """A line on stderr if that is a terminal; printed lines every ``print_every_s`` seconds, the title before the
-    first, if stderr or stdout is no terminal. Without ``print_every_s``, as under plain ``ding``, there are no printed
-    lines. A terminal that is gone, or a pipe that nobody reads any more, ends what is shown there, not the training.
+    """A line on stderr if that is a terminal; printed lines every ``print_every_s`` seconds, after a title, unless both
+    stderr and stdout are terminals. Without ``print_every_s``, as under plain ``ding``, nothing is printed. A closed
+    terminal or pipe ends what is shown there, not the training.
     """
 
     def __init__(self, title: str, total: int | None, print_every_s: float | None) -> None:
@@ -27,10 +27,8 @@ class Display:
         if _is_terminal(sys.stderr):
             # else the workers' logs would be mixed up with the line
             self._at_the_end.enter_context(only_warnings())
-            # a terminal that does not tell its size, as under `script` and in some containers, would get an empty line
-            knows_its_size = all(os.get_terminal_size(sys.stderr.fileno()))
-            size = dict(dynamic_ncols=True) if knows_its_size else dict(ncols=120, nrows=20)
-            self._line = _Line(total=total, unit=' env steps', unit_scale=True, mininterval=0, file=sys.stderr, **size)
+            options = dict(unit=' env steps', unit_scale=True, mininterval=0, file=sys.stderr, dynamic_ncols=True)
+            self._line = _Line(total=total, **options)
         self._prints = print_every_s is not None and not (self._line is not None and _is_terminal(sys.stdout))
         self._print_due_s = -math.inf if self._prints else math.inf
 
@@ -55,7 +53,7 @@ class Display:
 
     def show(
         self,
-        row: Mapping[str, Any],
+        row: Row,
         scores: Mapping[str, float],
         left_s: float | None,
         now_s: float,
@@ -108,13 +106,13 @@ class Display:
 
 
 class _Line(tqdm):
-    """tqdm's, with the speed of the last minute, and the time left at that; tqdm's own are of two or three seconds."""
+    """tqdm's line, with the speed of the last minute and the time left at this speed; tqdm averages over seconds."""
 
     env_steps_per_s: float | None = None
     n: int  # tqdm's: env steps shown so far
 
     @property
-    def format_dict(self) -> dict[str, Any]:
+    def format_dict(self) -> Row:
         # for None, tqdm would divide all env steps by the time since the start; it shows 0 as unknown
         return {**super().format_dict, 'rate': self.env_steps_per_s or 0.0}
 
@@ -124,7 +122,7 @@ class _Line(tqdm):
         return disp_trim(super().__str__(), columns) if columns else super().__str__()
 
 
-def _parts(row: Mapping[str, Any], scores: Mapping[str, float], left_s: float | None) -> list[str]:
+def _parts(row: Row, scores: Mapping[str, float], left_s: float | None) -> list[str]:
     """All but the env steps, in words."""
     parts = [] if row['updates'] else ['before the first update']
     if row['updates_per_s']:

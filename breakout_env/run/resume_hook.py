@@ -8,7 +8,7 @@ policy.learn.resume_training = True         # to resume the run in exp_name, or 
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from ding.worker.learner import BaseLearner, LearnerHook, register_learner_hook
 
@@ -19,7 +19,7 @@ from ..compat.tensorboardx_disk_full import retry_writes
 from ..envs.pixel_check import check_default_dtype
 from ..policy.learner import check_finite
 from ..utils.options import Between, Options
-from .folder import hold, release
+from .folder import lock_run_folder, unlock_run_folder
 from .paths import numbered_checkpoint
 from .saver import RunSaver
 from .stop_request import StopRequest
@@ -41,11 +41,11 @@ class ResumeHook(LearnerHook):
     """
 
     @classmethod
-    def check_config(cls, ext_args: Any) -> None:
+    def check_config(cls, ext_args: object) -> None:
         """Check the hook's ``ext_args``; a ValueError names what is wrong."""
         ResumeOptions.read(ext_args)
 
-    def __init__(self, *args: Any, ext_args: Mapping = {}, **kwargs: Any) -> None:
+    def __init__(self, *args: object, ext_args: Mapping = {}, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self._options = ResumeOptions.read(ext_args)
         # From now on a signal stops a command in order: the env managers fork next, and a KeyboardInterrupt in a fork
@@ -64,13 +64,13 @@ class ResumeHook(LearnerHook):
         check_default_dtype()
         retry_writes(engine.tb_logger)
         keep_checkpoints_whole(engine, numbered_checkpoint, partial(check_finite, 'of the training,'))
-        hold(engine.exp_name)
+        lock_run_folder(engine.exp_name)
         engine.run_saver = saver = RunSaver(engine, self._options.save_every_s)
         if cfg.learn.get('resume_training', False):
             try:
                 saver.resume()
             except Exception:  # whatever it is, no run holds the folder now
-                release(engine.exp_name)
+                unlock_run_folder(engine.exp_name)
                 raise
             evaluate_first(engine)
         saver.start(self._stop or StopRequest(only_free=True))

@@ -28,23 +28,24 @@ from ..compat.ding_call_hook import CallHook
 from ..policy.learner import check_finite
 from ..utils import output, run_registry
 from ..utils.atomic_file import DamagedFile, write_bytes
-from .folder import release
+from .folder import unlock_run_folder
 from .forced_shutdown import let_ctrl_c_kill
-from .next_steps import resume_commands, say_next_steps
+from .next_steps import resume_command, say_next_steps
 from .paths import (
+    CHECKPOINTS,
     SAVES,
     Save,
     abandon_later_checkpoints,
     list_save,
     read_best_score,
-    save_buffer,
-    save_checkpoint,
     saves_in,
     write_best_score,
 )
+from .start import last_line
 from .stop_request import Stopped, StopRequest
 
 _log = logging.getLogger(__name__)
+State = dict[str, Any]
 # Parts that keep something over a stop, besides policy and buffer.
 _PARTS_WITH_STATE = ('evaluator', 'collector', 'progress')
 # A run that crashes in its first minutes is lost without it.
@@ -67,20 +68,18 @@ class RunSaver:
         self._saved_at_s = time.monotonic()
         self._saved_iteration = self._begun_iteration = -1
         self._is_updating = False
-        # that of now: `ding -m serial_dqfd` makes another one for its demonstrations
+        # looked up once: `ding -m serial_dqfd` makes another one for its demonstrations
         buffer = run_registry.look_up(learner.exp_name, 'buffer')
         self._buffer_ref: Callable[[], Any] = (lambda: None) if buffer is None else weakref.ref(buffer)
 
     @property
     def buffer(self) -> Any:
-        """The run's replay buffer if it is one of ours, which can save themselves; else None."""
+        """The run's replay buffer; None if it cannot save itself, as DI-engine's."""
         return self._buffer_ref()
 
-    def _parts_with_state(self) -> dict[str, Any]:
+    def _parts_with_state(self) -> State:
         parts = {role: run_registry.look_up(self._learner.exp_name, role) for role in _PARTS_WITH_STATE}
         return {role: part for role, part in parts.items() if part is not None}
-
-    # ---------------------------------------------------------------- saving
 
     def save(self, iteration: int, wait: bool = False) -> BaseException | None:
         """Save the run as it is now, after so many updates, in the background or, with ``wait``, before this returns;
@@ -95,17 +94,15 @@ class RunSaver:
         buffer = self.buffer
         if wait and buffer is not None:
             buffer.wait_for_saving()
-        if iteration in (0, self._saved_iteration):
-            return None
         # Skip if a save of this iteration is running: a second one would replace the files that it is about to list.
-        if not wait and iteration == self._begun_iteration:
+        if iteration in (0, self._saved_iteration) or (iteration == self._begun_iteration and not wait):
             return None
         save = Save(
             iteration=iteration,
             env_step=self._learner.collector_envstep,
-            checkpoint=str(save_checkpoint(iteration)),
+            checkpoint=f'{CHECKPOINTS}/resume_{iteration}.pth.tar',
             checkpoint_digest='',
-            buffer=None if buffer is None else str(save_buffer(iteration, buffer.save_suffix)),
+            buffer=None if buffer is None else f'{SAVES}/buffer_{iteration}{buffer.save_suffix}',
             time=time.time(),
         )
         finish = partial(self._finish, save, self._state(iteration))
@@ -123,7 +120,7 @@ class RunSaver:
                 return buffer.wait_for_saving()  # the buffer has logged the error
         return None
 
-    def _state(self, iteration: int) -> dict[str, Any]:
+    def _state(self, iteration: int) -> State:
         state = _on_host(self._learner.policy.state_dict())
         check_finite('of the training,', state)
         # the names that DI-engine's own checkpoints have
@@ -135,7 +132,7 @@ class RunSaver:
         )
         return state
 
-    def _finish(self, save: Save, state: dict[str, Any]) -> None:
+    def _finish(self, save: Save, state: State) -> None:
         """The buffer snapshot is written: write the checkpoint, and list the save."""
         content = io.BytesIO()
         torch.save(state, content)
@@ -145,8 +142,6 @@ class RunSaver:
             self._learner.tb_logger.flush()  # else the curves have a gap if the run is killed later
         list_save(self._folder, save)
         self._saved_iteration = save['iteration']
-
-    # ---------------------------------------------------------------- resuming
 
     def resume(self) -> None:
         """Restore the newest save that is usable; without any, the run begins.
@@ -159,7 +154,7 @@ class RunSaver:
         for save in saves_in(self._folder):
             try:
                 state = self._load(save)
-            except (DamagedFile, FileNotFoundError) as error:
+            except (DamagedFile, OSError) as error:
                 _log.warning('%s; trying the save before it', error)
                 failures.append(str(error))
                 continue
@@ -170,7 +165,7 @@ class RunSaver:
                     raise
                 raise ValueError(
                     f'the run in {self._folder} is one of another network or optimizer; expected the same config and '
-                    f'changes as at its beginning ({_last_line(error)})'
+                    f'changes as at its beginning ({last_line(error)})'
                 ) from None
             return
         if failures:
@@ -180,13 +175,10 @@ class RunSaver:
             )
         self._learner.info(f'there is no save in {self._folder / SAVES}: the run begins')
 
-    def _load(self, save: Save) -> dict[str, Any]:
+    def _load(self, save: Save) -> State:
         """The state in the checkpoint of a save; the buffer has its transitions then."""
         path = self._folder / save['checkpoint']
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise DamagedFile(f'{path} cannot be read: {error.strerror}') from None
+        content = path.read_bytes()
         if xxhash.xxh3_128_hexdigest(content) != save['checkpoint_digest']:
             raise DamagedFile(f'{path} is damaged: it is not the file that was saved')
         try:
@@ -194,52 +186,48 @@ class RunSaver:
         except MemoryError:
             raise
         except Exception as error:  # torch.load raises nearly anything, depending on the bytes
-            raise DamagedFile(f'{path} is no checkpoint of a run: {_last_line(error)}') from None
+            raise DamagedFile(f'{path} is no checkpoint of a run: {last_line(error)}') from None
         if save['buffer'] is not None and self.buffer is not None:
             self.buffer.load_data(str(self._folder / save['buffer']))
         return state
 
-    def _apply(self, state: dict[str, Any]) -> None:
-        learner, ours = self._learner, state.pop('resume')
+    def _apply(self, state: State) -> None:
+        learner, extra = self._learner, state.pop('resume')
         iteration, env_step = state.pop('last_iter'), state.pop('last_step')
         learner.policy.load_state_dict(state)
-        before, now = ours['learning_rate'], self._cfg.learn.get('learning_rate')
+        before, now = extra['learning_rate'], self._cfg.learn.get('learning_rate')
         if None not in (before, now) and before != now:
             with contextlib.suppress(NotImplementedError):  # not all policies have one optimizer
                 # its state has the rate of the save; one that was changed in the config since then wins
                 for group in learner.policy.get_attribute('optimizer').param_groups:
                     group['lr'] = now
         learner.last_iter.update(iteration)
-        learner._collector_envstep = env_step
+        learner.collector_envstep = env_step
         with contextlib.suppress(NotImplementedError, AttributeError):  # not all policies have one, or count
             # its next update is due when it would have been; DI-engine counts them from 0 in each process
             learner.policy.get_attribute('target_model').reset(target_update_count=iteration)
-        if ours.get('evaluator') is not None:  # the best checkpoint may be newer than the save
-            best = max(ours['evaluator']['best_score'], read_best_score(self._folder))
-            ours['evaluator'] = dict(ours['evaluator'], best_score=best)
+        if 'evaluator' in extra:  # the best checkpoint may be newer than the save
+            extra['evaluator']['best_score'] = max(extra['evaluator']['best_score'], read_best_score(self._folder))
         for role, part in self._parts_with_state().items():
-            if ours.get(role) is not None:
-                part.load_state(ours[role])
-        _set_random_states(ours['random_states'])
+            if role in extra:
+                part.load_state(extra[role])
+        _set_random_states(extra['random_states'])
         self._saved_iteration = iteration
         abandon_later_checkpoints(self._folder, iteration)
-        transitions = ''
+        message = f'Resuming {self._folder} at {iteration:,} updates and {env_step:,} env steps'
         if self.buffer is not None:
-            transitions = f', {self.buffer.count():,} transitions'
+            message += f', {self.buffer.count():,} transitions'
             if self.buffer.count():
                 # the pipelines read this after the hooks before the run; the buffer has the random play already
                 self._cfg.random_collect_size = 0
-        message = f'Resuming {self._folder} at {iteration:,} updates and {env_step:,} env steps{transitions}.'
+        message += '.'
         learner.info(message)
         output.say(message)
 
-    # ---------------------------------------------------------------- from time to time, and at the end
-
     def start(self, stop: StopRequest) -> None:
-        """Save from time to time, when the run ends, and when ``stop`` is requested; call it after ``resume``. From
-        time to time is between collections, when their updates are done, so that a resumed run repeats nothing. A stop
-        is looked for there and after each env step. A pipeline that an error ends calls the learner's ``after_run``
-        while the error is handled, as it may have come in the middle of an update.
+        """Save every so many seconds, at the end of the run, and when ``stop`` is requested; call it after ``resume``.
+        It saves between two collections, when the updates of the first are done, so that a resumed run repeats nothing.
+        A pipeline that fails calls the learner's ``after_run`` while it handles the error: an update may be half done.
         """
         learner, self._stop = self._learner, stop
         self._collected_for = learner.last_iter.val  # the updates for all collections but the newest
@@ -260,18 +248,15 @@ class RunSaver:
         done = self._learner.last_iter.val + 1  # the learner counts this update after its hooks
         if done - self._collected_for >= self._cfg.learn.update_per_collect:
             self._collected_for = done
-            self._save_if_due(done)
+            every_s = self._save_every_s if self._begun_iteration >= 0 else min(FIRST_SAVE_S, self._save_every_s)
+            if time.monotonic() - self._saved_at_s >= every_s:
+                self.save(done)
             if self._stop.poll():
                 self._save_and_exit(done)
 
     def note_best_score(self, score: float) -> None:
         """Write the score of the best checkpoint; an OSError if the disk is full."""
         write_best_score(self._folder, score)
-
-    def _save_if_due(self, iteration: int) -> None:
-        every_s = self._save_every_s if self._begun_iteration >= 0 else min(FIRST_SAVE_S, self._save_every_s)
-        if time.monotonic() - self._saved_at_s >= every_s:
-            self.save(iteration)
 
     def _after_run(self) -> None:
         error, failed = sys.exc_info()[1], None
@@ -283,14 +268,12 @@ class RunSaver:
         finally:
             self._stop.close()
             run_registry.forget(self._learner.exp_name)
-            release(self._learner.exp_name)
+            unlock_run_folder(self._learner.exp_name)
         # the last two are of environments that the same signal ended
         if failed is not None and (error is None or isinstance(error, (Stopped, OSError, EOFError))):
             cause = f'{error}; besides, ' if str(error or '') else ''
             raise OSError(f'{cause}the last save of {self._learner.exp_name} failed ({failed}); the one before is kept')
         say_next_steps(self._learner)
-
-    # ---------------------------------------------------------------- stopping
 
     def raise_if_requested(self) -> None:
         """Save and raise ``SystemExit`` if a stop was requested: DI-engine's pipelines know no other way to end."""
@@ -308,15 +291,11 @@ class RunSaver:
                 ' To resume it: the same command with policy.learn.resume_training=True and '
                 f'exp_name={self._learner.exp_name!r} in the config'
             )
-            if commands := resume_commands(self._learner):
-                message += f', or {commands["resume"]}'
+            if command := resume_command(self._learner):
+                message += f', or {command}'
         output.say(message)
         let_ctrl_c_kill()
         sys.exit(self._stop.exit_code)
-
-
-def _last_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[-1].strip()
 
 
 def _on_host(state: Any) -> Any:
@@ -328,7 +307,7 @@ def _on_host(state: Any) -> Any:
     return copy.deepcopy(state)
 
 
-def _random_states() -> dict[str, Any]:
+def _random_states() -> State:
     name, keys, *rest = cast(tuple[Any, ...], np.random.get_state())
     return dict(
         python=random.getstate(),
@@ -338,7 +317,7 @@ def _random_states() -> dict[str, Any]:
     )
 
 
-def _set_random_states(states: Mapping[str, Any]) -> None:
+def _set_random_states(states: State) -> None:
     random.setstate(states['python'])
     name, keys, *rest = states['numpy']
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))

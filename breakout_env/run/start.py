@@ -22,7 +22,7 @@ def environments_start() -> Iterator[None]:
     except Exception as error:
         load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
         busy = f'The load average is {load:.1f} on {cores} cores'
-        raise StartError(f'the environments did not start: {_last_line(error)}. {busy}') from error
+        raise StartError(f'the environments did not start: {last_line(error).rstrip(".")}. {busy}') from error
 
 
 class NewFolder(contextlib.AbstractContextManager):
@@ -42,7 +42,6 @@ class NewFolder(contextlib.AbstractContextManager):
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _last_line(error: Exception) -> str:
-    """What happened, without the traceback that errors of worker processes carry in their message."""
-    lines = str(error).strip().splitlines()
-    return lines[-1].rstrip('.') if lines else repr(error)
+def last_line(error: Exception) -> str:
+    """What happened, without the traceback that errors of other processes carry in their message."""
+    return (str(error).strip().splitlines() or [repr(error)])[-1].strip()

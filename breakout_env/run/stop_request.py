@@ -19,8 +19,8 @@ class Stopped(Exception):
 
 
 class StopRequest(contextlib.AbstractContextManager):
-    """Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag that a run looks at where nothing is half done. A second
-    Ctrl-C forces the shutdown. Outside the main thread, where Python lets nobody handle signals, no request comes.
+    """Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag, which a run polls where nothing is half done. A second
+    Ctrl-C forces the shutdown. Outside the main thread, where Python handles no signals, no request comes.
 
     Arguments:
         then: Called by the signal handler, for a program that waits for another one.
@@ -70,7 +70,7 @@ class StopRequest(contextlib.AbstractContextManager):
         self._then()
 
     def poll(self) -> bool:
-        """Whether a stop was requested. The first look that finds it says so on the screen."""
+        """Whether a stop was requested. The first call that finds a request says so on the screen."""
         if self.requested and not self._is_announced:
             self._is_announced = True
             output.discard_unread()  # with the terminal or by the same Ctrl-C, those who read it may have ended

@@ -30,7 +30,7 @@ def after_env_step(exp_name: str) -> None:
     """
     progress = look_up(exp_name, 'progress')
     if progress is not None:
-        progress.look()
+        progress.poll()
     stop_if_requested(exp_name)
 
 

@@ -1,7 +1,7 @@
 """What all collectors add to DI-engine's: the scores of full games, and a place in the run's registry.
 
-A training episode ends with each life, so DI-engine's returns are those of single lives. The score of a game comes with
-its last step, in ``info['game_return']``.
+A training episode ends with each life, so DI-engine's returns are scores of lives. The score of a game comes with its
+last step, in ``info['game_return']``.
 """
 
 from collections import deque
@@ -17,6 +17,8 @@ from ..utils import run_registry
 
 # As in most published curves, the score of training is the mean over so many games.
 GAMES_IN_MEAN = 100
+# What a policy acts with, besides its weights: epsilon.
+Settings = dict[str, float]
 
 
 class GameScores:
@@ -24,7 +26,7 @@ class GameScores:
 
     games = 0
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         self._game_returns: deque[float] = deque(maxlen=GAMES_IN_MEAN)
         super().__init__(*args, **kwargs)
 
@@ -59,11 +61,11 @@ def random_play(done: int, steps: int) -> str:
 
 
 class ScoringCollector(GameScores, ClosesWithoutWorkers, SampleSerialCollector):
-    """The base of this package's collectors. It writes the mean score of the last games, those of random play included,
+    """The base of this package's collectors. It writes the mean score of the last games, including random play,
     to TensorBoard (``collector_step/game_return_mean``).
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         # The probability of a random action in the newest collection, for the log.
         self.epsilon: float | None = None
         # Of the random play that is under way: its env steps, and those that are done.

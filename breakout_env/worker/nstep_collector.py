@@ -4,15 +4,17 @@ import itertools
 from typing import Any
 
 from ding.envs import BaseEnvManager, BaseEnvTimestep
+from ding.policy import Policy
 from ding.utils import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.base_serial_collector import TrajBuffer
 
-from ..compat.ding_nstep_returns import correct_value_gamma
+from ..compat.ding_nstep_returns import correct_value_gamma, resets_inplace
 from .collector import ScoringCollector, scores_in
 from .step_callback import StepCallback, weakly
 
 # A key in the ``info`` and in the transition of the last step before a time limit: whether its observation is known.
 _LAST_OBS_IS_KNOWN = 'last_obs_is_known'
+Transition = dict[str, Any]
 # Shared by all collectors of a process: two of them may fill one replay buffer.
 _episode_ids = itertools.count()
 
@@ -56,27 +58,24 @@ class NstepCollector(ScoringCollector):
                                   4  5 | 6  7       |          with the second
 
     - A transition is returned once its n-step return is complete, ``nstep - 1`` steps later than by the base,
-      which cuts returns at the end of each fragment.
-    - At the end of an episode returns are shorter, and nothing is bootstrapped.
+      which cuts returns at the end of each fragment. At the end of an episode returns are shorter.
     - At a time limit (``info['TimeLimit.truncated']``) returns are shorter, too, but bootstrap from the value of
-      the last observation; ``done`` is False there (Pardo et al. 2018). The env manager ``breakout`` hands that
-      observation over. DI-engine's managers with ``reset_inplace`` do not: the last transition is left out there,
-      and the others bootstrap from the observation before it.
-    - All transitions are returned. DI-engine cuts a collection to ``n_sample``, which drops most often those
-      before an end, as several are completed there at once. What one collection returns beyond ``n_sample`` is
-      subtracted from the next, so that updates and env steps keep the configured ratio.
-    - Pending transitions are dropped at an abnormal step, a reset, and the end of the process. Saves do not hold
-      them; a resumed run starts new episodes.
+      the last observation; ``done`` is False there (Pardo et al. 2018). DI-engine's managers with ``reset_inplace``
+      do not hand that observation over: there the last transition is left out, and the others bootstrap from the
+      observation before it.
+    - All transitions are returned. What one collection returns beyond ``n_sample`` is subtracted from the next, so
+      that updates and env steps keep the configured ratio.
+    - Pending transitions are dropped at an abnormal step, a reset, and the end of the process.
     """
 
     # What the collections so far have returned beyond ``n_sample``.
     _surplus = 0
 
-    def reset_policy(self, _policy: Any = None) -> None:
+    def reset_policy(self, _policy: Policy | None = None) -> None:
         if _policy is None:
             super().reset_policy()
             return
-        self._plain_policy: Any = _policy
+        self._plain_policy = _policy
         super().reset_policy(
             self._plain_policy._replace(
                 process_transition=weakly(self._process_transition), get_train_sample=weakly(self._get_train_sample)
@@ -91,7 +90,7 @@ class NstepCollector(ScoringCollector):
         for env_id in getattr(self, '_traj_buffer', ()):
             self._reset_stat(env_id)
 
-    def reset(self, _policy: Any = None, _env: BaseEnvManager | None = None) -> None:
+    def reset(self, _policy: Policy | None = None, _env: BaseEnvManager | None = None) -> None:
         super().reset(_policy, _env)
         self._traj_buffer = {env_id: self._new_buffer(env_id) for env_id in range(self._env_num)}
         self._surplus = 0
@@ -111,7 +110,7 @@ class NstepCollector(ScoringCollector):
         drop_extra: bool = False,
         random_collect: bool = False,
         **kwargs: Any,
-    ) -> list[Any]:
+    ) -> list[Transition]:
         """The base's ``collect``, with ``drop_extra`` off by default.
 
         Returns:
@@ -145,23 +144,23 @@ class NstepCollector(ScoringCollector):
                 info = dict(timestep.info, **{_LAST_OBS_IS_KNOWN: obs is not None})
                 timesteps[env_id] = timestep._replace(obs=timestep.obs if obs is None else obs, info=info)
 
-    def _process_transition(self, obs: Any, output: Any, timestep: BaseEnvTimestep, *args: Any) -> dict[str, Any]:
+    def _process_transition(self, obs: object, output: object, timestep: BaseEnvTimestep, *args: object) -> Transition:
         transition = self._plain_policy.process_transition(obs, output, timestep, *args)
         if _LAST_OBS_IS_KNOWN in timestep.info:
             transition[_LAST_OBS_IS_KNOWN] = timestep.info[_LAST_OBS_IS_KNOWN]
         return transition
 
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[Any]:
+    def _get_train_sample(self, transitions: list[Transition]) -> list[Transition]:
         """The policy's samples of a fragment whose returns are complete, or cut by the episode's end."""
         last_obs_is_known = transitions[-1].pop(_LAST_OBS_IS_KNOWN, None)
         episode_continues = last_obs_is_known is None and not transitions[-1]['done']
         if last_obs_is_known is not None:
             transitions[-1]['done'] = False
-            if not last_obs_is_known:  # its next_obs is that of another episode
+            if not last_obs_is_known:  # its next_obs belongs to another episode
                 transitions = transitions[:-1]
         if not transitions:
             return []
-        samples: list[Any] = self._plain_policy.get_train_sample(transitions)
+        samples: list[Transition] = self._plain_policy.get_train_sample(transitions)
         if self._nstep > 1:
             correct_value_gamma(samples, self._nstep, self._plain_policy.get_attribute('gamma'))
             if episode_continues:
@@ -173,13 +172,13 @@ def final_obs_of(manager: BaseEnvManager, env_id: int, timestep: BaseEnvTimestep
     """The last observation of an episode that ended in the manager's last step; None if the manager does not hand it
     over: with DI-engine's option ``reset_inplace`` the timestep has the first observation of the next episode.
     """
-    known = getattr(manager, 'final_obs', None)  # of our manager
+    known = getattr(manager, 'final_obs', None)  # of the manager `breakout`
     if isinstance(known, dict) and env_id in known:
         return known[env_id]
-    return None if getattr(manager, '_cfg', {}).get('reset_inplace', False) else timestep.obs
+    return None if resets_inplace(manager) else timestep.obs
 
 
-def nstep_of(policy: Any) -> int:
+def nstep_of(policy: Policy) -> int:
     """Steps of the returns that a policy's ``get_train_sample`` computes for each transition; 1 if it computes none, or
     for sequences of transitions, or for one collection only.
     """
@@ -210,7 +209,7 @@ class NumberedTailBuffer(TailBuffer):
 
 @SERIAL_COLLECTOR_REGISTRY.register('sample_with_ids')
 class SampleWithIdsCollector(NstepCollector):
-    """``nstep`` for any policy. Its transitions, those of random play included, carry ``env_id``, ``episode_id``
+    """``nstep`` for any policy. Its transitions, including random play, carry ``env_id``, ``episode_id``
     (unique in the process, see ``number_episodes_from``) and ``step_id`` (0, 1, ... within the episode).
     """
 

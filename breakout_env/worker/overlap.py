@@ -1,18 +1,20 @@
 """Collecting and learning at the same time on one machine."""
 
 import copy
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import torch
 from ding.policy import Policy, create_policy
 from easydict import EasyDict
 
+Fragment = TypeVar('Fragment')
+
 
 def own_collect_policy(cfg: EasyDict, policy: Policy) -> Policy:
-    """A policy with a network of its own for collecting while ``policy`` learns: DI-engine's modes of one policy share
-    one network, which would change during a step. This consumes no random numbers.
+    """A policy with its own network, which collects while ``policy`` learns: DI-engine's modes of one policy share one
+    network, which would change during a step. This consumes no random numbers.
     ``own.collect_mode.load_state_dict(policy.collect_mode.state_dict())`` copies the weights, from another device, too.
     ``cfg`` is the merged config of the policy.
     """
@@ -20,57 +22,42 @@ def own_collect_policy(cfg: EasyDict, policy: Policy) -> Policy:
     return create_policy(cfg, model=model, enable_field=['collect'])
 
 
-def run_overlapped(
-    next_collection: Callable[[], Callable[[], list[Any]] | None],
-    push: Callable[[list[Any]], None],
-    learn: Callable[[], None],
-) -> None:
-    """Collect a rollout fragment while the previous one is learned from, in two threads::
+def overlapped(collections: Iterator[Callable[[], Fragment]], push: Callable[[Fragment], None]) -> Generator[Fragment]:
+    """Collect each fragment in a thread, while the caller of this generator learns from the fragment before it::
 
         step      1    2    3   ...  n    n + 1
         collects  1    2    3        n    -
         learns    -    1    2        n-1  n
 
-    Between two steps both threads wait. Only then does shared state change, in the calling thread: the fragment is
-    pushed into the buffer, settings and weights for the next one are read. So each fragment is learned from once,
-    including the last, whichever thread is faster: updates and env steps have exactly the ratio of the config. Compared
-    to the serial order, fragments are collected with weights that are one fragment older.
+    The next collection is taken only while the thread waits: then settings and weights are read, evaluations are made,
+    and the newest fragment is pushed into the buffer, which may draw random numbers. So the caller learns once from
+    each fragment, including the last, whichever thread is faster: updates and env steps have exactly the ratio of the
+    config. Compared to the serial order, the weights that collect a fragment are one fragment older.
 
     The threads still share random numbers, from the global generators of numpy and torch. The collector explores with
     them; the updates of policies like ``dqn`` do not use them, nor does the buffer ``frame``, which has its own, so
-    such a run is reproducible. Not so are noisy networks (``rainbow``), DI-engine's own buffers, and annealing over a
-    budget of full games, as those of the collection under way count: use the serial order.
+    such a run is reproducible. Noisy networks (``rainbow``), DI-engine's own buffers, and annealing over a budget of
+    full games are not reproducible: use the serial order.
 
-    Arguments:
-        next_collection: Called between two steps: all fragments in the buffer have been learned from, the newest is
-            pushed afterwards. Returns the function that collects the next fragment in a thread, or None to end.
-        push: Called after that, with the newest fragment.
-        learn: Makes the updates for the fragment that was pushed last, in a thread.
-    Raises:
-        Exception: An error in a thread or a KeyboardInterrupt, as soon as both threads have finished the step.
+    Whoever stops early closes the generator, which waits for the collection under way.
     """
-
     # On one stream the collector's forward would wait for all queued updates. Not initialised: all is on the CPU.
     stream = torch.cuda.Stream() if torch.cuda.is_initialized() else None
 
-    def collect(collection: Callable[[], list[Any]]) -> list[Any]:
+    def collect(collection: Callable[[], Fragment]) -> Fragment:
         with torch.cuda.stream(stream):
             return collection()
 
-    newest: list[Any] | None = None
-    with ThreadPoolExecutor(2, 'overlap') as threads:  # leaving it waits for both
-        while True:
-            collection = next_collection()
-            if newest is not None:
-                push(newest)
-            steps: list[Future] = []
-            if collection is not None:
-                if stream is not None:  # the weights for this collection have been copied
-                    stream.wait_stream(torch.cuda.current_stream())
-                steps.append(threads.submit(collect, collection))
-            if newest is not None:
-                steps.append(threads.submit(learn))
-            wait(steps)
-            newest, *_ = [step.result() for step in steps] + [None]
-            if collection is None:  # the last fragment has been learned from
-                return
+    newest: list[Fragment] = []
+    with ThreadPoolExecutor(1, 'overlap') as thread:  # leaving it waits for the thread
+        for collection in collections:
+            for fragment in newest:
+                push(fragment)
+            if stream is not None:  # the weights for this collection have been copied
+                stream.wait_stream(torch.cuda.current_stream())
+            under_way = thread.submit(collect, collection)
+            yield from newest
+            newest = [under_way.result()]
+    for fragment in newest:
+        push(fragment)
+        yield fragment

@@ -1,7 +1,6 @@
 """A collector of whole rollouts: the same number of steps from each of many environments."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -111,7 +110,7 @@ class RolloutCollector(ScoringCollector):
         n_sample: int | None = None,
         train_iter: int = 0,
         policy_kwargs: dict | None = None,
-        **unused: Any,
+        **unused: object,
     ) -> dict[str, torch.Tensor]:
         """Collect one rollout with the policy's present weights.
 
@@ -142,7 +141,7 @@ class RolloutCollector(ScoringCollector):
         self._log_scores(games_before)
         return self._policy.get_train_sample(rollout)
 
-    def _rollout(self, steps: int, kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    def _rollout(self, steps: int, kwargs: Mapping[str, object]) -> dict[str, torch.Tensor]:
         act = self._policy.get_attribute('act_on_batch')
         size = steps, self._env_num
         screens = self._next_screens(steps)
@@ -171,7 +170,7 @@ class RolloutCollector(ScoringCollector):
                     rollout[key][t, columns] = tensor
         return rollout
 
-    def _receive(self, screens: torch.Tensor, row: dict[str, torch.Tensor], act: Any, kwargs: Mapping) -> None:
+    def _receive(self, screens: torch.Tensor, row: dict[str, torch.Tensor], act: Callable, kwargs: Mapping) -> None:
         """Enter the results of a half's newest actions."""
         batch = self._batches.recv(out=screens.numpy())
         row['reward'][:] = torch.from_numpy(batch.reward)

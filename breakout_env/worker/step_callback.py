@@ -1,15 +1,17 @@
 """An env manager that calls back with the results of each step."""
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ding.envs import BaseEnvManager, BaseEnvTimestep
 
+Result = TypeVar('Result')
+
 
 def weakly(method: Any) -> Callable:
-    """A bound method for a part of its own object, without a reference cycle: in one, DI-engine's workers would close
+    """A bound method for a part of the same object, without a reference cycle: in a cycle, DI-engine's workers close
     their env manager (in ``__del__``) when Python has ended its processes, with a BrokenPipeError on the screen.
     """
     return partial(method.__func__, weakref.proxy(method.__self__))
@@ -24,17 +26,17 @@ class StepCallback:
         self._manager = manager
         self._callback = callback
 
-    def step(self, actions: dict[int, Any]) -> dict[int, BaseEnvTimestep]:
+    def step(self, actions: Mapping[int, object]) -> dict[int, BaseEnvTimestep]:
         """The manager's step, passed to the callback on the way."""
         timesteps = self._if_alive(self._manager.step, actions)
         self._callback(timesteps)
         return timesteps
 
-    def reset(self, *args: Any) -> None:
+    def reset(self, *args: object) -> None:
         """The manager's reset."""
         self._if_alive(self._manager.reset, *args)
 
-    def _if_alive(self, method: Callable, *args: Any) -> Any:
+    def _if_alive(self, method: Callable[..., Result], *args: object) -> Result:
         try:
             return method(*args)
         except (

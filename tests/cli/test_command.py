@@ -105,11 +105,11 @@ def test_ppo_collects_while_it_learns_on_half_the_threads(monkeypatch, tmp_path,
     text = (ROOT / 'configs' / f'breakout_{name}_config.py').read_text()
     path.write_text(text.replace("type='lean_ppo'", "type='their_ppo'") if name != config else text)
 
-    def pipeline(file, *run, **how):
-        started.append((how['overlap'], used[-1]))
+    def train(file, seed, budget, resume, overlap, changes):
+        started.append((overlap, used[-1]))
         return file.main.exp_name
 
-    monkeypatch.setattr('runpy.run_path', lambda *args, **kwargs: dict(train=pipeline))
+    monkeypatch.setattr('breakout_env.run.pipeline.train', train)
     CliRunner().invoke(main, ['train', '--device', 'cpu', '-c', str(path), *options])
     assert started == [(overlap, threads)]
     assert used[-1] == 8, 'as before, for a program that calls the command'

@@ -57,7 +57,7 @@ def test_the_image_is_built_from_the_files_that_dockerignore_admits():
     assert all((ROOT / name).exists() for name in admitted)
 
 
-def test_a_batch_job_gives_options_that_exist_and_has_time_to_save_before_it_is_requeued():
+def test_a_batch_job_gives_options_that_exist_and_has_time_to_save():
     text = BATCH_SCRIPT.read_text()
     words = re.search(r'breakout" train (.*?) "\$@"', text)[1].replace('"', '')
     options = options_of(shlex.split(words.replace('$address', 'a:1').replace('$SLURM_JOB_NAME', 'run')))

@@ -101,7 +101,7 @@ def cluster() -> Iterator[tuple[str, Callable[[str], None]]]:
         nodes.stdin.close()
 
 
-def test_collectors_killed_again_and_again_are_restarted_and_leave_nothing_behind(tmp_path, ray_folder, monkeypatch):
+def test_killed_collectors_are_restarted_and_leave_nothing_behind(tmp_path, ray_folder, monkeypatch):
     monkeypatch.setenv('TMPDIR', str(ray_folder))
     (tmp_path / 'parts').mkdir()
     (tmp_path / 'parts' / 'beside_the_config.py').touch()
@@ -129,7 +129,7 @@ def test_collectors_killed_again_and_again_are_restarted_and_leave_nothing_behin
     assert not list(ray_folder.glob('breakout_actor_*'))
 
 
-def test_a_killed_learner_leaves_no_process_and_its_run_resumes_in_one_process_and_back(tmp_path, ray_folder):
+def test_a_killed_learner_leaves_no_process_and_its_run_resumes(tmp_path, ray_folder):
     config = config_in(tmp_path, 1.0)
     command = training(config, 10**6, '--collectors', '1')
     command.wait_for(lambda: (tmp_path / NAME / 'resume' / 'pairs.json').exists())
@@ -152,7 +152,7 @@ def test_a_killed_learner_leaves_no_process_and_its_run_resumes_in_one_process_a
     check_trained(tmp_path / NAME)
 
 
-def test_collectors_follow_nodes_that_join_and_leave_a_cluster_whose_token_they_need(tmp_path, ray_folder, cluster):
+def test_collectors_follow_nodes_that_join_and_leave_a_cluster(tmp_path, ray_folder, cluster):
     address, change = cluster
     config = config_in(tmp_path)
     with pytest.MonkeyPatch.context() as patch:

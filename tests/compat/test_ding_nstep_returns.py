@@ -1,10 +1,15 @@
 """DI-engine's n-step returns are given the discount of the steps that they have."""
 
+from functools import partial
+
 import pytest
 import torch
+from ding.envs import SyncSubprocessEnvManager
 from ding.rl_utils import get_nstep_return_data
+from easydict import EasyDict
 
-from breakout_env.compat.ding_nstep_returns import correct_value_gamma
+from breakout_env.compat.ding_nstep_returns import correct_value_gamma, resets_inplace
+from helpers.managers import GameEnv
 
 
 @pytest.mark.parametrize('length', [1, 2, 3, 5])
@@ -17,3 +22,9 @@ def test_discounts_fit_the_returns_which_upstream_still_gets_wrong(length):
     assert upstream != [0.5**n for n in steps], 'upstream discounts rightly now: remove the workaround'
     correct_value_gamma(samples, 3, 0.5)
     assert [sample['value_gamma'] for sample in samples] == [0.5**n for n in steps]
+
+
+@pytest.mark.parametrize('in_place', [False, True])
+def test_upstream_still_keeps_the_option_reset_inplace_in_its_config(in_place):
+    cfg = EasyDict(SyncSubprocessEnvManager.default_config(), reset_inplace=in_place)
+    assert resets_inplace(SyncSubprocessEnvManager([partial(GameEnv, {})], cfg)) is in_place

@@ -24,7 +24,7 @@ SHORT = (
 )
 
 
-def test_a_config_trains_as_a_program_with_curves_on_wandb_and_ding_evaluates_and_records_it(tmp_path):
+def test_a_config_trains_as_a_program_and_ding_evaluates_and_records_it(tmp_path):
     config = shortened(DQN, tmp_path, *SHORT)
     lines = re.search(r'^import wandb\n.*\n', (ROOT / 'docs' / 'training.md').read_text(), re.M)[0]
     config.write_text(lines + config.read_text())
@@ -112,7 +112,7 @@ def test_an_own_network_and_an_own_environment_train_and_play(tmp_path):
     assert (tmp_path / 'agent.safetensors').exists()
 
 
-def test_the_wheel_alone_trains_by_its_own_recipe_and_records_a_game_of_its_own_agent(tmp_path):
+def test_the_wheel_alone_trains_and_records_a_game(tmp_path):
     source, site = tmp_path / 'source', tmp_path / 'installed'
     source.mkdir()
     for name in ('setup.py', 'README.md'):

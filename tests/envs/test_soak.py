@@ -21,9 +21,10 @@ from ding.worker.learner import LearnerHook, register_learner_hook
 from breakout_env import BreakoutEnv
 from breakout_env.env_manager import GroupEnvManager
 from breakout_env.run.budget import Budget
+from breakout_env.run.pipeline import train
 from helpers.processes import ROOT, is_there, wait_until
 from helpers.replay import make, set_priorities, transitions
-from helpers.runs import SMALL_DQN, entry, with_values
+from helpers.runs import SMALL_DQN, with_values
 
 pytestmark = pytest.mark.release
 
@@ -162,7 +163,7 @@ def training(cycles: int, look: Look) -> None:
     SoakHook.look = look
     config = with_values(ROOT / 'configs' / 'breakout_dqn_cpu_config.py', Path(), FAST)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    entry().train(str(config), 0, Budget(env_steps=cycles))
+    train(str(config), 0, Budget(env_steps=cycles))
     for number, handler in handlers.items():
         signal.signal(number, handler)
 

@@ -1,7 +1,6 @@
 """Small training runs, and what they leave."""
 
 import contextlib
-import importlib
 import json
 import math
 import re
@@ -142,10 +141,6 @@ def check_saves(folder: Path, surplus: int = 3 * N_SAMPLE) -> list[Save]:
                 assert obs.shape == (4, 84, 84) and obs.dtype == np.uint8 and obs.any()
                 assert transition['done'] or any(np.array_equal(obs[k:], after[: 4 - k]) for k in (1, 2, 3))
     return saves
-
-
-def entry():
-    return importlib.import_module('entry.serial')
 
 
 def has_learned(folder: Path) -> Callable[[], bool]:

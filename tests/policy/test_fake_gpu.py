@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from breakout_env.run.config import checked_config
 from breakout_env.run.recipes import shipped
-from breakout_env.worker.overlap import run_overlapped
+from breakout_env.worker.overlap import overlapped
 from helpers.policies import batch_for, filled_buffer, part, policy_on
 
 aten = torch.ops.aten
@@ -130,5 +130,5 @@ def test_collecting_waits_for_the_weights_on_a_stream_of_its_own(monkeypatch):
         calls.append('collects')
         return left.pop()
 
-    run_overlapped(lambda: collect if left else None, lambda fragment: None, lambda: None)
+    list(overlapped(iter([collect]), lambda fragment: None))
     assert calls[:4] == ['waits for a stream', 'begin stream', 'collects', 'end stream']

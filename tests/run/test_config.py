@@ -9,7 +9,6 @@ import pytest
 import torch
 from click.testing import CliRunner
 from ding.config import compile_config, read_config
-from ding.utils import SERIAL_COLLECTOR_REGISTRY
 
 from breakout_cli import main
 from breakout_env.run.budget import Budget
@@ -17,14 +16,12 @@ from breakout_env.run.config import checked_config, merged_config, read_config_f
 from breakout_env.run.config_checks import paths, value_at
 from breakout_env.run.folder import folder_below_here
 from breakout_env.utils.options import ConfigError
-from breakout_env.worker.rollout_collector import RolloutCollector
 from helpers.processes import ROOT
 
 CONFIG = ROOT / 'configs' / 'breakout_dqn_cpu_config.py'
 PPO = str(ROOT / 'configs' / 'breakout_ppo_config.py')
 ON_POLICY = str(ROOT / 'examples' / 'another_project' / 'breakout_ppo_config.py')
 BUDGET = Budget(env_steps=10**6, hours=2.0)
-SERIAL_COLLECTOR_REGISTRY.register('their_rollouts', type('TheirRollouts', (RolloutCollector,), {}))
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +73,6 @@ def test_config_file_that_declares_no_config_is_named_with_the_reason(content, m
         ('policy.learn.learning_rate=[1]', 'policy.learn.learning_rate is [1]; expected a value like'),
         ('policy.learn=None', 'policy.learn is a section of the config'),
         ('policy.learn.learner.hook.resume=None', 'has no effect; expected its ext_args, as each run has this hook'),
-        ('policy.learn.learner.hook.mine.x=1', 'hook.mine.type is None (NoneType); expected one of '),
         ('policy.other.replay_buffer.type=fame', "replay_buffer.type is 'fame' (str); did you mean `frame`?"),
         ('policy.other.replay_buffer.stroage=1', 'replay_buffer.stroage is unknown; did you mean `storage`?'),
         ('policy.learn.learner.hook.progress.ext_args.max_hours=inf', '`max_hours` is'),
@@ -132,7 +128,7 @@ def test_no_number_of_a_shipped_config_may_be_text_or_negative(name):
             assert path.rpartition('.')[2] in str(refused.value), (path, value, str(refused.value))
 
 
-def test_misspelt_name_in_a_config_file_is_a_warning_with_the_nearest_name(here, caplog):
+def test_misspelt_name_in_a_config_gets_a_warning_with_the_nearest_name(here, caplog):
     Path('config.py').write_text(f'{CONFIG.read_text()}\nmain_config.policy.learn.batch_sise = 3\n')
     checked_config('config.py', 0)
     assert 'config.py: policy.learn.batch_sise is unknown; did you mean `batch_size`?' in caplog.text
@@ -144,7 +140,7 @@ def test_shipped_configs_are_accepted_and_have_no_name_that_nobody_reads(path, c
     assert 'is unknown' not in caplog.text
 
 
-def test_a_config_without_hook_and_evaluator_gets_those_that_a_budget_and_a_resumed_run_need(here):
+def test_a_config_without_hooks_and_evaluator_gets_ours(here):
     text = CONFIG.read_text() + "\ncreate_config.pop('evaluator')\nmain_config.policy.learn.learner.pop('hook')\n"
     Path('config.py').write_text(text)
     cfg = merged_config('config.py', 0, BUDGET, changes={'policy.learn.learner.hook.load_ckpt': None})
@@ -174,7 +170,7 @@ ESCAPES = ['../x', '.', '', '/tmp/x', 'a/../../x', 'a\x00b', '\x1b[2Jx', 'file/x
 
 
 @pytest.mark.parametrize('name', ESCAPES, ids=lambda name: ascii(name)[:30])
-def test_run_name_outside_of_the_current_folder_is_refused_and_nothing_written(name, here):
+def test_run_name_outside_of_the_current_folder_is_refused(name, here):
     Path('dangling').symlink_to(here.parent / 'not there')
     Path('file').touch()
     before = files_below(here.parent)
@@ -194,7 +190,7 @@ def test_run_name_below_the_current_folder_is_accepted(name, here, monkeypatch):
     assert folder_below_here(str(here / name)) == folder_below_here(name)
 
 
-def test_a_target_network_follows_by_target_theta_where_its_frequency_is_none():
+def test_target_theta_counts_where_the_update_frequency_is_none():
     changes = {'policy.learn.target_theta': 0.5, 'policy.learn.target_update_freq': None}
     learn = checked_config(str(CONFIG), 0, changes).policy.learn
     assert learn.target_theta == 0.5 and 'target_update_freq' not in learn
@@ -214,7 +210,6 @@ def test_a_target_network_follows_by_target_theta_where_its_frequency_is_none():
         (['train', '--set', 'polcy.learn=3'], 'there is no section polcy in the config; expected one of env, policy'),
         (['train', '--set', 'seed=3'], '--set seed=3 has no effect; expected --seed'),
         (['train', '--set', 'policy.eval.evaluator.stop_value=3'], 'has no effect; expected env.stop_value'),
-        (['train', '-c', PPO, '--set', 'policy.nstep=3'], 'policy.nstep is unknown'),
         (['train', '-c', PPO, '--set', 'policy.cuda.x=3'], 'policy.cuda.x is unknown; policy.cuda has no options'),
         (
             ['train', '-c', str(CONFIG), '--set', 'policy.learn.target_theta=0.1'],

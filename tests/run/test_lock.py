@@ -3,48 +3,45 @@
 import errno
 import multiprocessing
 import os
-import shutil
-import tarfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
 import pytest
 
-from breakout_env.run.folder import hold, release
+from breakout_env.run.folder import lock_run_folder, unlock_run_folder
 
 FORK = multiprocessing.get_context('fork')
 
 
 def hold_until_told(folder: Path, connection: Connection) -> None:
-    hold(folder)
+    lock_run_folder(folder)
     connection.send('held')
     connection.recv()
 
 
-def test_folder_in_which_another_process_trains_is_refused_until_that_ends(tmp_path, same_footprint):
+def test_folder_in_which_another_process_trains_is_refused(tmp_path, same_footprint):
     ours, theirs = FORK.Pipe()
     other = FORK.Process(target=hold_until_told, args=(tmp_path, theirs))
     other.start()
     assert ours.recv() == 'held'
     with pytest.raises(ValueError, match=f'process {other.pid} on .* trains in .* already'):
-        hold(tmp_path)
+        lock_run_folder(tmp_path)
     other.kill()  # the operating system releases the lock, however the process ends
     other.join()
-    hold(tmp_path)
-    hold(tmp_path)  # the next run of this process
-    release(tmp_path)
+    lock_run_folder(tmp_path)
+    lock_run_folder(tmp_path)  # the next run of this process
+    unlock_run_folder(tmp_path)
 
 
 def test_forked_worker_does_not_hold_the_folder(tmp_path):
-    hold(tmp_path)
+    lock_run_folder(tmp_path)
     ours, theirs = FORK.Pipe()
     worker = FORK.Process(target=theirs.recv)
     worker.start()
     assert refused(tmp_path)  # it does not take the parent's lock for its own
-    release(tmp_path)
+    unlock_run_folder(tmp_path)
     assert not refused(tmp_path)
     ours.send('end')
     worker.join()
@@ -52,45 +49,17 @@ def test_forked_worker_does_not_hold_the_folder(tmp_path):
 
 def refused(folder: Path) -> bool:
     """Whether another process is not let in."""
-    other = FORK.Process(target=hold, args=(folder,))
+    other = FORK.Process(target=lock_run_folder, args=(folder,))
     other.start()
     other.join()
     return other.exitcode == 1
 
 
-def read(folder: Path) -> None:
-    (folder / 'log' / 'lock').read_bytes()
-
-
-def archive(folder: Path) -> None:
-    with tarfile.open(folder.parent / 'run.tar', 'w') as tar:
-        tar.add(folder)
-
-
-def copy(folder: Path) -> None:
-    shutil.copytree(folder, folder.parent / 'copy')
-
-
-def copy_in_a_thread(folder: Path) -> None:
-    with ThreadPoolExecutor(2) as threads:
-        assert list(threads.map(lambda use: use(folder), (copy, hold))) == [None, None]
-
-
-@pytest.mark.parametrize('use', [read, archive, copy, copy_in_a_thread])
-def test_a_backup_by_the_process_that_trains_does_not_release_the_folder(use, tmp_path):
-    folder = tmp_path / 'run'
-    hold(folder)
-    use(folder)
-    assert refused(folder)
-    release(folder)
-    assert not refused(folder)
-
-
-def test_a_folder_is_free_when_its_trainer_is_killed_though_a_worker_lives_on(tmp_path):
+def test_a_folder_is_free_when_its_trainer_is_killed(tmp_path):
     ours, theirs = FORK.Pipe()
 
     def train() -> None:
-        hold(tmp_path)
+        lock_run_folder(tmp_path)
         worker = FORK.Process(target=time.sleep, args=(300,))
         worker.start()
         theirs.send(worker.pid)
@@ -107,17 +76,14 @@ def test_a_folder_is_free_when_its_trainer_is_killed_though_a_worker_lives_on(tm
 
 
 @pytest.mark.parametrize('answer', [errno.ENOTSUP, errno.ENOLCK])
-@pytest.mark.parametrize('missing', [['flock'], ['flock', 'lockf']])
-def test_file_system_without_locks_is_trained_on_without_one_and_named(missing, answer, tmp_path, monkeypatch, caplog):
+def test_file_system_without_locks_is_trained_on_without_one_and_named(answer, tmp_path, monkeypatch, caplog):
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(answer, os.strerror(answer))
 
-    for name in missing:
-        monkeypatch.setattr(f'fcntl.{name}', refuse)  # no such file system can be mounted here
+    monkeypatch.setattr('fcntl.flock', refuse)  # no such file system can be mounted here
     (tmp_path / 'log').mkdir()
     (tmp_path / 'log' / 'lock').write_text('4711')  # of an earlier run
-    hold(tmp_path)
-    assert refused(tmp_path) is (missing == ['flock'])
-    release(tmp_path)
-    message = f'the file system of {tmp_path} has no locks ({os.strerror(answer)})'
-    assert (message in caplog.text) is (missing != ['flock'])
+    lock_run_folder(tmp_path)
+    assert not refused(tmp_path)
+    unlock_run_folder(tmp_path)
+    assert f'the file system of {tmp_path} has no locks ({os.strerror(answer)})' in caplog.text

@@ -37,7 +37,7 @@ def test_run_is_saved_whoever_reads_along(program, line, number, code, tmp_path)
 
 
 @pytest.mark.parametrize('line, code', [('2>&-', 0), ('>/dev/full', 1)])
-def test_evaluation_ends_as_usual_without_stderr_and_fails_if_its_result_is_lost(line, code, tmp_path):
+def test_evaluation_fails_only_if_its_result_is_lost(line, code, tmp_path):
     save_agent(tmp_path / 'agent', small_network().state_dict(), {}, SMALL_CONFIG)
     words = [BREAKOUT, 'eval', '--checkpoint', 'agent', '-n', '1', '--json', 'report']
     done = completed(in_shell(words, line), tmp_path)

@@ -11,7 +11,7 @@ from easydict import EasyDict
 
 from breakout_env.run.budget import Budget
 from breakout_env.run.log import RunLogWriter
-from breakout_env.run.next_steps import larger_budget, larger_stop_value, limits_of_ding, resume_commands
+from breakout_env.run.next_steps import larger_budget, larger_stop_value, limits_of_ding, resume_command
 from breakout_env.run.paths import PROGRESS_LOG
 from breakout_env.utils.command_line import shell_command
 from helpers.processes import BIN, completed
@@ -64,12 +64,12 @@ def test_a_run_continues_with_twice_the_limits_that_it_has_reached(budget, expec
     assert larger_budget(str(tmp_path / 'no log'), budget) == budget
 
 
-def test_a_run_that_has_reached_its_stop_value_continues_with_a_larger_one(tmp_path):
+def test_a_run_that_reached_its_stop_value_continues_with_a_larger_one(tmp_path):
     assert [larger_stop_value(log_of(tmp_path), value) for value in (4.0, 6.0, None)] == [10.0, None, None]
     assert larger_stop_value(log_of(tmp_path / 'untrained', updates=0), 4.0) is None
 
 
-def test_a_run_of_ding_is_resumed_with_its_options_or_by_breakout(tmp_path, monkeypatch):
+def test_a_run_of_ding_is_resumed_by_breakout_or_with_its_options(tmp_path, monkeypatch):
     monkeypatch.setenv('PATH', str(BIN))
     cfg = EasyDict(learn=dict(), eval=dict(evaluator=dict(stop_value=4.0)))
     learner = SimpleNamespace(
@@ -78,20 +78,18 @@ def test_a_run_of_ding_is_resumed_with_its_options_or_by_breakout(tmp_path, monk
         train_iter=10,
         policy=SimpleNamespace(get_attribute=lambda name: cfg),
     )
-    assert resume_commands(learner) == limits_of_ding() == {}, 'a program of its own, without a config file'
+    assert resume_command(learner) is None and limits_of_ding() == {}, 'a program, without a config file'
 
-    def commands(mode: str) -> dict:
+    def command(mode: str) -> str:
         words = ['-m', mode, '-c', 'my config.py', '-s', '7', '--env-step', '1e3', '--train-iter', '500']
         with click.Context(ding).scope() as context:
             ding.parse_args(context, words)
             assert limits_of_ding() == dict(max_env_step=1000, max_updates=500)
-            return resume_commands(learner)
+            return resume_command(learner)
 
-    folder = tmp_path / 'run'
-    assert commands('serial') == {
-        'resume': f"breakout train -c 'my config.py' --resume {folder} --env-steps 2000 --set env.stop_value=10",
-        'or by ding': f"ding -m serial -c 'my config.py' -s 7 --exp-name {folder} --env-step 2000 --train-iter 500"
-        '  # with env.stop_value=10.0, policy.learn.resume_training=True in my config.py',
-    }
-    (by_ding,) = commands('serial_dqfd').values()
-    assert by_ding.startswith('ding -m serial_dqfd '), 'breakout train has no such pipeline'
+    folder, config = tmp_path / 'run', "-c 'my config.py'"
+    assert command('serial') == f'breakout train {config} --resume {folder} --env-steps 2000 --set env.stop_value=10'
+    assert command('serial_dqfd') == (  # breakout train has no such pipeline
+        f'ding -m serial_dqfd {config} -s 7 --exp-name {folder} --env-step 2000 --train-iter 500'
+        '  # with env.stop_value=10.0, policy.learn.resume_training=True in my config.py'
+    )

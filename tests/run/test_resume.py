@@ -40,7 +40,7 @@ def test_resume_restores_weights_buffer_counters_and_random_states(config):
     assert all(torch.equal(sample[key], next_sample[key]) for key in ('obs', 'reward'))
 
 
-def test_target_network_is_updated_by_the_updates_of_the_run_not_of_the_process(config):
+def test_target_network_is_updated_by_the_updates_of_the_whole_run(config):
     """Every 25 updates here; a run that is stopped more often would never update it otherwise."""
     stopped_run(config, collections=10)
     second = SerialRun(config)
@@ -89,7 +89,7 @@ def test_an_untrained_network_is_not_the_best_checkpoint_of_a_run(config):
     assert newest_checkpoint(NAME) == best and run.best_score == 3
 
 
-def test_checkpoints_after_the_save_that_a_run_is_resumed_from_are_set_aside(config):
+def test_checkpoints_after_the_resumed_save_are_set_aside(config):
     updates = stopped_run(config).learner.train_iter
     names = [f'iteration_{updates + more}.pth.tar' for more in (0, 1)]
     for name in names:
@@ -107,7 +107,7 @@ def test_a_second_buffer_of_the_same_name_is_not_saved_with_the_run(config):
 
 
 @pytest.mark.parametrize('unwritable, kept', [('ckpt/ckpt_best.pth.tar', -np.inf), ('resume/best_score.json', 7.0)])
-def test_training_continues_where_the_best_checkpoint_or_its_score_can_not_be_saved(config, unwritable, kept, caplog):
+def test_training_continues_if_the_best_checkpoint_cannot_be_saved(config, unwritable, kept, caplog):
     run, path = SerialRun(config), Path(NAME, unwritable)
     path.mkdir(parents=True)  # a folder is in the place of the file
     run.train(1)
@@ -195,7 +195,7 @@ def test_run_of_another_network_is_refused(config):
         SerialRun(config)
 
 
-def test_lack_of_memory_is_not_taken_for_another_network_or_a_damaged_save(config, monkeypatch):
+def test_lack_of_memory_is_not_taken_for_a_damaged_save(config, monkeypatch):
     stopped_run(config)
     for place, error in (('load_state_dict', torch.OutOfMemoryError('GPU')), ('load', MemoryError('RAM'))):
 
@@ -207,7 +207,7 @@ def test_lack_of_memory_is_not_taken_for_another_network_or_a_damaged_save(confi
             SerialRun(config)
 
 
-def test_run_that_diverges_ends_with_an_error_message_and_keeps_its_last_good_save(config):
+def test_run_that_diverges_ends_and_keeps_its_last_good_save(config):
     run = SerialRun(config)
     run.train(2)
     run.save()
@@ -235,7 +235,7 @@ def test_a_last_save_that_fails_is_an_error_and_the_one_before_is_kept(config):
     assert saves_in(Path(NAME)) == before
 
 
-def test_a_run_that_ends_with_too_little_for_all_updates_is_saved_as_it_is(config):
+def test_a_run_that_ends_between_two_updates_is_saved(config):
     run = SerialRun(config)
     run.train(3)
     run.push(N_SAMPLE)
@@ -275,7 +275,7 @@ def saved_run(folder: str, time: float) -> Path:
     return path
 
 
-def test_resume_takes_the_run_that_was_saved_last_also_in_a_copy_of_the_folder():
+def test_resume_takes_the_run_that_was_saved_last():
     saved_run('runs/dqn', 3e9)
     saved_run('runs/dqn_260101_120000', 2e9)  # copied later, so that its files are newer
     shutil.copytree('runs', 'copy')
@@ -283,7 +283,7 @@ def test_resume_takes_the_run_that_was_saved_last_also_in_a_copy_of_the_folder()
     assert run_to_resume('', 'copy/dqn') == 'copy/dqn'
 
 
-def test_the_newest_checkpoint_is_the_one_after_the_most_updates_or_the_best():
+def test_the_newest_checkpoint_is_the_best_or_that_of_the_most_updates():
     Path('ckpt').mkdir()
     for name in ('iteration_900', 'iteration_1000', 'resume_950', 'iteration_50'):
         Path('ckpt', f'{name}.pth.tar').touch()

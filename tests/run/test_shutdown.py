@@ -107,9 +107,7 @@ ENDS = {
         ('serial', '_forward_learn', 'torch.OutOfMemoryError'),
     ],
 )
-def test_an_error_that_ended_a_run_is_the_last_thing_on_the_screen_and_the_run_is_saved(
-    program, function, error, tmp_path
-):
+def test_an_error_that_ends_a_run_is_shown_last_and_the_run_is_saved(program, function, error, tmp_path):
     is_memory = error == 'torch.OutOfMemoryError'  # which has the run saved; the others leave the saves before them
     config = config_in(tmp_path, 900 if is_memory else 0, OURS, WHOLE_GAMES)
     done = completed([sys.executable, '-c', BROKEN, function, error, *training(program, config)], tmp_path, merged=True)

@@ -21,7 +21,7 @@ def handlers() -> list:
 
 
 @pytest.mark.parametrize('number', signals.STOPPING)
-def test_signal_only_sets_a_flag_until_the_updates_for_a_collection_are_done(config, capsys, number):
+def test_signal_sets_a_flag_until_the_updates_of_a_collection_are_done(config, capsys, number):
     before = handlers()
     run = SerialRun(config)
     run.train(3)
@@ -94,7 +94,7 @@ def test_collection_without_updates_is_saved_too(config):
     assert saved_transitions(Path(NAME, save['buffer'])) == RANDOM + 2 * N_SAMPLE
 
 
-def test_signal_before_the_first_update_says_that_there_is_nothing_to_save(config, capsys):
+def test_signal_before_the_first_update_has_nothing_to_save(config, capsys):
     run = SerialRun(config)
     interrupt(signal.SIGTERM)
     with pytest.raises(SystemExit):

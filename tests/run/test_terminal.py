@@ -122,7 +122,7 @@ class Terminal(Command):
         return code
 
 
-def test_the_terminal_shows_a_line_and_after_ctrl_c_the_command_that_resumes_the_run(tmp_path):
+def test_the_terminal_shows_a_line_and_after_ctrl_c_how_to_resume(tmp_path):
     folder = tmp_path / NAME
     config = config_in(tmp_path, 900, PROGRESS)
     first = Terminal([BREAKOUT, 'train', '-c', str(config), '-s', '7', '--env-steps', '100000'], tmp_path)
@@ -160,7 +160,7 @@ def test_an_evaluation_is_shown_and_ctrl_c_does_not_wait_for_its_end(program, co
 
 
 @pytest.mark.parametrize('ending, code', [('Ctrl-C', 130), ('hang up', 129)])
-def test_run_of_ding_is_saved_when_ctrl_c_is_pressed_or_its_terminal_closed(ending, code, tmp_path):
+def test_run_of_ding_is_saved_after_ctrl_c_or_a_closed_terminal(ending, code, tmp_path):
     command = Terminal(training('ding', config_in(tmp_path, 900, OURS)), tmp_path).wait_for(has_learned(tmp_path))
     command.press_ctrl_c() if ending == 'Ctrl-C' else command.hang_up()
     assert command.exit_code() == code and saves_in(tmp_path / NAME)

@@ -113,7 +113,7 @@ def test_targets_are_those_of_the_trajectory(policy_class, nstep, piece, longest
 
 
 @pytest.mark.parametrize('kind, reset_inplace', [('breakout', False), ('breakout', True), ('subprocess', True)])
-def test_targets_of_breakout_bootstrap_at_a_time_limit_and_not_at_a_lost_life(kind, reset_inplace):
+def test_targets_bootstrap_at_a_time_limit_and_not_at_a_lost_life(kind, reset_inplace):
     manager = build(kind, BreakoutEnv, ENVS, dict(max_episode_frames=240), seed=3, reset_inplace=reset_inplace)
     found, recorder = sampled_and_recorded(LeanDQNPolicy, 3, 4, 40, manager)
     assert not Counter(found) - Counter(recorder.targets(3, last_obs_is_known=kind == 'breakout'))

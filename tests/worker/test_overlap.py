@@ -1,4 +1,4 @@
-"""``run_overlapped``: a fragment is collected while the previous one is learned from, in the ratio of the config."""
+"""``overlapped``: a fragment is collected while the previous one is learned from, in the ratio of the config."""
 
 import threading
 from collections.abc import Callable
@@ -11,9 +11,10 @@ from ding.policy import DQNPolicy
 
 from breakout_env.replay import FrameReplayBuffer
 from breakout_env.run.budget import Budget
+from breakout_env.run.pipeline import train
 from breakout_env.worker.nstep_collector import NstepCollector
-from breakout_env.worker.overlap import run_overlapped
-from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, check_saves, config_in, entry
+from breakout_env.worker.overlap import overlapped
+from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, check_saves, config_in
 
 IN_THIS_PROCESS = (r"type='subprocess', shared_memory=True, reset_inplace=True", "type='base'")
 # weights that change much with each update, and actions that depend on them
@@ -30,12 +31,11 @@ def test_it_collects_while_it_learns():
             meeting.wait()
         return left.pop(0)
 
-    def learn() -> None:
+    collections = iter(lambda: collect if left else None, None)
+    for fragment in overlapped(collections, pushed.append):
         if left or len(pushed) == 3:  # the last fragment is learned from alone
             meeting.wait()
-            met.append(pushed[-1])
-
-    run_overlapped(lambda: collect if left else None, pushed.append, learn)
+            met.append(fragment)
     assert met == [1, 2, 3] and pushed == [1, 2, 3, 4]
 
 
@@ -66,7 +66,7 @@ class Recorded:
             before(patch, DQNPolicy, '_forward_learn', lambda policy, *args: self.updates.append(weights_hash(policy)))
             before(patch, FrameReplayBuffer, 'push', lambda buffer, data, *args: self.pushed.append(len(data)))
             config = config_in(folder, 900, IN_THIS_PROCESS, *GREEDY)
-            entry().train(str(config), 0, Budget(env_steps=500), None, True)
+            train(str(config), 0, Budget(env_steps=500), overlap=True)
             self.saved = check_saves(Path(NAME))[0]
             self.weights = torch.load(Path(NAME, self.saved['checkpoint']), weights_only=True)['model']
         del self.collections[0]  # random play
@@ -83,29 +83,29 @@ def before(patch: pytest.MonkeyPatch, owner: type, name: str, record: Callable) 
 
 
 @pytest.fixture(scope='module')
-def overlapped(tmp_path_factory):
+def recorded(tmp_path_factory):
     torch.set_num_threads(1)
     return Recorded(tmp_path_factory.mktemp('overlapped'))
 
 
-def test_the_ratio_of_updates_to_env_steps_is_that_of_the_config(overlapped):
+def test_the_ratio_of_updates_to_env_steps_is_that_of_the_config(recorded):
     """What a collection returns beyond ``n_sample``, where an episode ended, is made up for by the next ones."""
-    random, *pushed = overlapped.pushed
-    assert random >= RANDOM and len(pushed) == len(overlapped.collections)
+    random, *pushed = recorded.pushed
+    assert random >= RANDOM and len(pushed) == len(recorded.collections)
     assert 0 <= sum(pushed) - N_SAMPLE * len(pushed) < 2 * N_SAMPLE
-    assert len(overlapped.updates) == UPDATES * len(overlapped.collections) > 50
-    assert overlapped.saved['iteration'] == len(overlapped.updates) and 500 <= overlapped.saved['env_step'] < 520
+    assert len(recorded.updates) == UPDATES * len(recorded.collections) > 50
+    assert recorded.saved['iteration'] == len(recorded.updates) and 500 <= recorded.saved['env_step'] < 520
 
 
-def test_each_fragment_is_collected_with_the_weights_before_the_previous_updates(overlapped):
+def test_each_fragment_is_collected_with_weights_one_fragment_older(recorded):
     """The weights that the learner begins the previous fragment with, the same for the whole fragment."""
-    for number, (weights, iteration) in enumerate(overlapped.collections):
+    for number, (weights, iteration) in enumerate(recorded.collections):
         begun = UPDATES * max(0, number - 1)
-        assert iteration == begun and weights in ({overlapped.updates[begun]}, set())  # none where none was needed
-    assert len(set(overlapped.updates)) == len(overlapped.updates)
-    assert sum(bool(weights) for weights, _ in overlapped.collections) > len(overlapped.collections) / 2
+        assert iteration == begun and weights in ({recorded.updates[begun]}, set())  # none where none was needed
+    assert len(set(recorded.updates)) == len(recorded.updates)
+    assert sum(bool(weights) for weights, _ in recorded.collections) > len(recorded.collections) / 2
 
 
-def test_the_same_seed_gives_the_same_weights(overlapped, tmp_path):
+def test_the_same_seed_gives_the_same_weights(recorded, tmp_path):
     again = Recorded(tmp_path)
-    assert all(torch.equal(value, again.weights[name]) for name, value in overlapped.weights.items())
+    assert all(torch.equal(value, again.weights[name]) for name, value in recorded.weights.items())

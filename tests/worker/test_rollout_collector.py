@@ -59,7 +59,7 @@ def test_a_rollout_is_the_games_with_values_at_time_limits(kind, options, hands_
     manager = build(kind, BreakoutEnv, ENVS, game, SEED, **options)
     collector = collector_of(manager, lambda screens: int(screens.sum()) % 4)
     try:
-        env_ids = [env_id for half in collector._halves for env_id in half]
+        env_ids = [env_id for half in getattr(manager, 'halves', [range(ENVS)]) for env_id in half]
         games = [BreakoutEnv(game) for _ in env_ids]
         for env_id, env in zip(env_ids, games):
             env.seed(SEED + env_id)
@@ -121,7 +121,7 @@ def test_a_manager_that_does_not_step_all_environments_at_once_is_refused(option
         RolloutCollector.check_config(dict(policy=dict(collect={}), env=dict(manager=options)))
 
 
-def test_minibatches_have_each_transition_once_in_an_order_that_no_other_random_numbers_change():
+def test_minibatches_have_each_transition_once_in_a_seeded_order():
     """The collector explores in another thread."""
     orders = []
     for drawn in (0, 3):
