@@ -150,7 +150,7 @@ def interleaved(factories: dict[str, Factory], repeats: int, **options: Any) -> 
     return {name: of_name for name, of_name in runs.items() if name not in failures}, failures
 
 
-def section(
+def as_dict(
     title: str, runs: Runs, failures: dict[str, str], figure: str, reference: str, more: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Print a table of one figure, from what ``interleaved`` returned, with ratios to the contestant ``reference``

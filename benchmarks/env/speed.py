@@ -20,7 +20,7 @@ from breakout_env import BreakoutEnv
 
 from ..common import env_peers as peers
 from ..common.cli import chosen, command, rounds
-from ..common.rounds import Result, Throughput, interleaved, section
+from ..common.rounds import Result, Throughput, as_dict, interleaved
 
 REFERENCE = 'ALE act alone (4 acts a step)'
 PACKAGES = ['DI-engine', 'ale-py', 'gymnasium', 'envpool', 'stable-baselines3', 'opencv-python', 'numpy']
@@ -87,7 +87,7 @@ def main(repeats: int, seconds: float, only: tuple, out: str | None) -> None:
     """Measure how many env steps a second BreakoutEnv and others play."""
     result = Result(out, PACKAGES, repeats=repeats, seconds=seconds)
     runs, failures = interleaved(chosen(CONTESTANTS, only), repeats, seconds=seconds)
-    result.add(section('one environment', runs, failures, 'steps_per_s', REFERENCE))
+    result.add(as_dict('one environment', runs, failures, 'steps_per_s', REFERENCE))
     result.add(life_cycle(repeats))
 
 

@@ -15,7 +15,7 @@ import click
 
 from ..common import env_peers as peers
 from ..common.cli import chosen, command, rounds
-from ..common.rounds import Result, interleaved, section
+from ..common.rounds import Result, as_dict, interleaved
 
 REFERENCE = "DI-engine's subprocess"
 STOCK = dict(shared_memory=True, reset_inplace=True)
@@ -47,7 +47,7 @@ def main(repeats: int, seconds: float, only: tuple, env_nums: list[int], out: st
         runs, failures = interleaved(factories, repeats, seconds=seconds)
         episodes = 'episodes of a life' if rules.training else 'full games'
         title = f'{env_num} environment{"s" * (env_num > 1)}, {episodes}'
-        result.add(section(title, runs, failures, 'steps_per_s', REFERENCE), env_num=env_num)
+        result.add(as_dict(title, runs, failures, 'steps_per_s', REFERENCE), env_num=env_num)
 
 
 if __name__ == '__main__':

@@ -24,7 +24,7 @@ from ding.worker.learner import LearnerHook, register_learner_hook
 from easydict import EasyDict
 
 from ..common.cli import CORES, chosen, command, rounds
-from ..common.rounds import ROOT, Result, interleaved, section
+from ..common.rounds import ROOT, Result, as_dict, interleaved
 
 REFERENCE = "DI-engine's serial pipeline"
 PACKAGES = ['DI-engine', 'torch', 'numpy', 'ale-py', 'gymnasium', 'stable-baselines3']
@@ -219,7 +219,7 @@ def main(repeats: int, seconds: float, only: tuple, warm_up_seconds: float, rand
     given = dict(threads=CORES, random_steps=random_steps)
     factories = {name: partial(make, **given) for name, make in chosen(CONTESTANTS, only).items()}
     runs, failures = interleaved(factories, repeats, warm_up_s=warm_up_seconds, seconds=seconds)
-    result.add(section(f'training, {CORES} threads', runs, failures, 'steps_per_s', REFERENCE, ['updates_per_step']))
+    result.add(as_dict(f'training, {CORES} threads', runs, failures, 'steps_per_s', REFERENCE, ['updates_per_step']))
 
 
 if __name__ == '__main__':

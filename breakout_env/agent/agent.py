@@ -23,7 +23,7 @@ from scipy.special import softmax
 
 from ..envs.options import BreakoutOptions
 from ..utils.atomic_file import write_bytes
-from ..utils.options import Between, checked
+from ..utils.options import Between, validate
 from .network import ENV_OPTIONS, Config, PlayingNetwork, build_network, network_config, network_of_run
 from .weights_file import Weights, read_weights
 
@@ -178,7 +178,7 @@ def _json_object(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
 
 def _checked_network(config: Config, weights: Weights, card: Card) -> PlayingNetwork:
     """The network of a file; a ValueError, too, if the card has a temperature that does not suit it."""
-    temperature = checked('key of the card', 'temperature', card.get('temperature'), _Temperature)
+    temperature = validate('key of the card', 'temperature', card.get('temperature'), _Temperature)
     network = build_network(config, weights)
     if temperature is not None and network.output_name != 'logits':
         raise ValueError(

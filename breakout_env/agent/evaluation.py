@@ -29,7 +29,7 @@ from ..env_manager import GroupEnvManager
 from ..env_manager.shared_buffers import is_abnormal
 from ..envs.env import BreakoutEnv
 from ..envs.options import BreakoutOptions
-from ..utils.options import Between, checked
+from ..utils.options import Between, validate
 from .agent import Agent, choose_actions
 
 PROTOCOLS: dict[str, dict[str, Any]] = dict(
@@ -178,10 +178,10 @@ def evaluate(
         (2, False)
     """
     owner = 'evaluation option'
-    checked(owner, 'protocol', protocol, Literal[tuple(PROTOCOLS)])
-    episodes = checked(owner, 'episodes', episodes, Annotated[int, Between(1, 1_000_000)])
-    seed = checked(owner, 'seed', seed, Annotated[int, Between(0, 2**63 - 1)])
-    env_num = checked(owner, 'env_num', env_num, Annotated[int, Between(1, 1024)])
+    validate(owner, 'protocol', protocol, Literal[tuple(PROTOCOLS)])
+    episodes = validate(owner, 'episodes', episodes, Annotated[int, Between(1, 1_000_000)])
+    seed = validate(owner, 'seed', seed, Annotated[int, Between(0, 2**63 - 1)])
+    env_num = validate(owner, 'env_num', env_num, Annotated[int, Between(1, 1024)])
     options = dict(
         PROTOCOLS[protocol],
         **agent.env_options,

@@ -22,7 +22,7 @@ from ..envs.env import BreakoutEnv
 from ..envs.options import BreakoutOptions
 from ..envs.pixel_check import check_pixels, fill_in_sizes
 from ..run.paths import MERGED_CONFIG
-from ..utils.options import section, shortened, shown
+from ..utils.options import as_dict, describe, shortened
 from .weights_file import Weights
 
 # A merged config of a run, or the part of one that an agent's file keeps.
@@ -91,7 +91,7 @@ def network_of_run(checkpoint: str | Path) -> Config:
         )
     try:
         text = file.read_text('utf-8').replace('float("inf")', '1e999')
-        config = section('exp_config', ast.literal_eval(text.partition('=')[2].strip()))
+        config = as_dict('exp_config', ast.literal_eval(text.partition('=')[2].strip()))
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
         reason = f'{type(error).__name__}: {shortened(str(error))}'
         raise ValueError(
@@ -110,25 +110,25 @@ def network_config(config: Config) -> Config:
     Raises:
         ValueError: If this package cannot play the network. Nothing is built to find out.
     """
-    env, policy = section('env', config.get('env')), section('policy', config.get('policy'))
+    env, policy = as_dict('env', config.get('env')), as_dict('policy', config.get('policy'))
     if 'burnin_step' in policy:
         raise ValueError(
             'its network is recurrent (policy.burnin_step) and needs the hidden state of its game; expected one that '
             'acts on an observation alone. `ding -m eval` plays any network'
         )
     known = BreakoutOptions.model_fields.keys() | {'env_id'}  # the environment may be a subclass that has more
-    parts = env, section('env.evaluator', env.get('evaluator'))
+    parts = env, as_dict('env.evaluator', env.get('evaluator'))
     given, of_evaluator = ({name: part[name] for name in part if name in known} for part in parts)
     options = BreakoutOptions.from_config({**given, 'evaluator': of_evaluator, 'is_train': False})
-    model = section('policy.model', policy.get('model'))
+    model = as_dict('policy.model', policy.get('model'))
     if wrong := [name for name in model if not isinstance(name, str) or hasattr(EasyDict, name)]:
-        raise ValueError(f'policy.model has an option {shown(wrong[0])}; expected the name of an option')
+        raise ValueError(f'policy.model has an option {describe(wrong[0])}; expected the name of an option')
     if 'type' not in model:
         model.update(_default_model(policy.get('type')))
     _import_modules(model)
     if not isinstance(model['type'], str) or model['type'] not in MODEL_REGISTRY:
         raise ValueError(
-            f'its network is {shown(model["type"])}, which no module of policy.model.import_names registers'
+            f'its network is {describe(model["type"])}, which no module of policy.model.import_names registers'
         )
     fitted = EasyDict(
         env={name: getattr(options, name) for name in ENV_OPTIONS},
@@ -144,7 +144,9 @@ def network_config(config: Config) -> Config:
 def _default_model(policy: object) -> dict[str, object]:
     """The model of a policy whose config names none."""
     if not isinstance(policy, str) or policy not in POLICY_REGISTRY:
-        raise ValueError(f'policy.model has no `type`, and policy.type is {shown(policy)}; expected a registered one')
+        raise ValueError(
+            f'policy.model has no `type`, and policy.type is {describe(policy)}; expected a registered one'
+        )
     cls = POLICY_REGISTRY[policy]
     name, modules = cls.default_model(cls.__new__(cls))
     return dict(type=name, import_names=modules)
@@ -159,7 +161,7 @@ def _import_modules(model: Mapping) -> None:
             path = os.environ.get('PYTHONPATH')
             where = f'which is {path}' if path else 'such as PYTHONPATH=.'
             raise ValueError(
-                f'its network is {shown(model["type"])}, whose module {name} cannot be imported '
+                f'its network is {describe(model["type"])}, whose module {name} cannot be imported '
                 f'({type(error).__name__}: {shortened(str(error))}); expected it installed or on PYTHONPATH ({where})'
             ) from None
 
@@ -178,7 +180,7 @@ def build_network(config: Config, weights: Weights) -> PlayingNetwork:
     """
     arguments = dict(config['policy']['model'])
     name, _ = arguments.pop('type'), arguments.pop('import_names', None)
-    what = f'its network is {shown(name)}, which'
+    what = f'its network is {describe(name)}, which'
 
     def built() -> torch.nn.Module:
         return MODEL_REGISTRY[name](**EasyDict(arguments))  # `create_model` prints a hint beside an error

@@ -34,7 +34,7 @@ class OnRay:
         ray = parts.at_the_end.enter_context(ray_session(address, collectors))
         self.evaluator = RemoteEvaluator(ray, parts)
         parts.at_the_end.callback(self.evaluator.close)
-        self.collector = CollectorPool(ray, parts.cfg, collectors, parts.say)
+        self.collector = CollectorPool(ray, parts.cfg, collectors, parts.print_line)
         parts.at_the_end.callback(self.collector.close)
 
     def start(self, commander: BaseSerialCommander, replay_buffer: IBuffer, budget: Budget) -> None:

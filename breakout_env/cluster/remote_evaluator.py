@@ -75,7 +75,7 @@ class RemoteEvaluator(EvaluationRecord):
         for event in events:
             self._parts.tb_logger.add_scalar(*event)
         self._parts.tb_logger.flush()
-        self._parts.say(
+        self._parts.print_line(
             f'Evaluated at {updates:,} updates and {env_step:,} env steps: {score:.1f} points over '
             f'{len(returns)} games.'
         )

@@ -15,7 +15,7 @@ from ding.envs.env_manager.base_env_manager import EnvState
 from ding.utils import ENV_MANAGER_REGISTRY, render
 from easydict import EasyDict
 
-from ..utils.options import shown
+from ..utils.options import describe
 from .errors import EnvNotReady, NoStepPending, ResetFailed, StepPending, WorkerLost
 from .options import EnvManagerOptions
 from .pool import Command, WorkerPool, replies_to, send
@@ -70,7 +70,7 @@ class GroupEnvManager(BaseEnvManager):
         """Check the functions that make environments, and the options. A ValueError names what is wrong."""
         self._options = EnvManagerOptions.read(cfg)
         if not (isinstance(env_fn, Sequence) and env_fn and all(map(callable, env_fn))):
-            raise ValueError(f'env_fn is {shown(env_fn)}; expected a list with a function for each environment')
+            raise ValueError(f'env_fn is {describe(env_fn)}; expected a list with a function for each environment')
         super().__init__(env_fn, EasyDict(self._options.model_dump()))
         self._connect_timeout = self._options.connect_timeout  # DI-engine's name, as its tests expect
         self.pool = WorkerPool(self._options, self._env_num)

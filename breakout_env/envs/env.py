@@ -18,7 +18,7 @@ from ..compat.ding_worker_interrupts import leave_ctrl_c_to_manager
 from ..compat.gym_space_copies import copied_space
 from ..rendering.video import GameRecorder
 from ..rendering.window import GameWindow
-from ..utils.options import Between, checked, checked_seed, section, shown
+from ..utils.options import Between, as_dict, checked_seed, describe, validate
 from .emulator import Emulator
 from .game import Game
 from .options import BreakoutOptions
@@ -182,11 +182,11 @@ class BreakoutEnv(BaseEnv):
             ValueError: If the resource is a number or None, or ``release`` is not a function of the resource.
         """
         if resource is None or isinstance(resource, int):  # other attributes may have this value
-            raise ValueError(f'the resource is {shown(resource)}; expected an object, such as os.fdopen returns')
+            raise ValueError(f'the resource is {describe(resource)}; expected an object, such as os.fdopen returns')
         if release is None and callable(getattr(resource, 'close', None)):
             release = methodcaller('close')
         if not callable(release) or getattr(release, '__self__', None) is self:
-            found = f'the release of {shown(resource)} is {shown(release)}'
+            found = f'the release of {describe(resource)} is {describe(release)}'
             raise ValueError(f'{found}; expected a function of the resource, not a method of the environment')
         self._resources.own(type(resource).__name__, resource, release)
         return resource
@@ -307,7 +307,7 @@ class BreakoutEnv(BaseEnv):
     def _index_of(self, action: object) -> int:
         array, highest = whole_numbers(action), self._action_count - 1
         if array.size != 1 or not 0 <= array.item() <= highest:
-            raise ValueError(f'the action is {shown(action)}; expected one whole number from 0 to {highest}')
+            raise ValueError(f'the action is {describe(action)}; expected one whole number from 0 to {highest}')
         return array.item()
 
 
@@ -321,11 +321,11 @@ def whole_numbers(actions: object) -> np.ndarray:
 
 
 def _env_cfgs(cfg: dict, role: str) -> list[dict]:
-    given = section('the config of BreakoutEnv', cfg)
-    count = checked('env option', f'{role}_env_num', given.get(f'{role}_env_num'), ENV_COUNT)
+    given = as_dict('the config of BreakoutEnv', cfg)
+    count = validate('env option', f'{role}_env_num', given.get(f'{role}_env_num'), ENV_COUNT)
     is_train = role == 'collector'
     options = BreakoutOptions.from_config({**cfg, 'is_train': is_train})  # raises before any process is started
-    own = section(f'env option `{role}`', cfg.get(role))
+    own = as_dict(f'env option `{role}`', cfg.get(role))
     cfgs = [copy.deepcopy(cfg) for _ in range(count)]
     for env_cfg in cfgs:
         env_cfg['is_train'] = is_train

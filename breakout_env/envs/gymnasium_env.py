@@ -17,7 +17,7 @@ from gymnasium.vector.utils import batch_space
 from ..env_manager.manager import GroupEnvManager
 from ..env_manager.shared_buffers import is_abnormal
 from ..utils.game_constants import FRAMES_PER_SECOND, SCREEN_SHAPE
-from ..utils.options import Between, checked, checked_seed, shown
+from ..utils.options import Between, checked_seed, describe, validate
 from .env import ENV_COUNT, BreakoutEnv, whole_numbers
 from .options import BreakoutOptions
 
@@ -39,7 +39,7 @@ class UnknownArgument(ValueError, TypeError):
 
 def _check_reset_options(options: Mapping | None) -> None:
     if options:
-        raise ValueError(f'the options of reset are {shown(options)}; expected none: give them to gymnasium.make')
+        raise ValueError(f'the options of reset are {describe(options)}; expected none: give them to gymnasium.make')
 
 
 class GymnasiumBreakout(gymnasium.Env):
@@ -156,11 +156,11 @@ class GymnasiumBreakoutVector(VectorEnv):
             max_episode_steps: Steps after which an episode is truncated; None for no limit.
             render_mode, options: As of ``GymnasiumBreakout``.
         """
-        num_envs = checked('option', 'num_envs', num_envs, ENV_COUNT)
-        checked('option', 'render_mode', render_mode, Literal[None, 'rgb_array'])
-        checked('option', 'max_episode_steps', max_episode_steps, Annotated[int, Between(1, 2**31)] | None)
+        num_envs = validate('option', 'num_envs', num_envs, ENV_COUNT)
+        validate('option', 'render_mode', render_mode, Literal[None, 'rgb_array'])
+        validate('option', 'max_episode_steps', max_episode_steps, Annotated[int, Between(1, 2**31)] | None)
         mode = getattr(autoreset_mode, 'value', autoreset_mode)
-        mode = AutoresetMode(checked('option', 'autoreset_mode', mode, Literal['SameStep', 'NextStep']))
+        mode = AutoresetMode(validate('option', 'autoreset_mode', mode, Literal['SameStep', 'NextStep']))
         self.num_envs, self.render_mode = num_envs, render_mode
         cfg = dict(options, render_mode=render_mode)
         single = GymnasiumBreakout(render_mode, **options)
@@ -203,14 +203,14 @@ class GymnasiumBreakoutVector(VectorEnv):
         seeds = list(seed)
         if len(seeds) != self.num_envs:
             expected = f'a whole number, or a list of {self.num_envs} (num_envs) whole numbers or None'
-            raise ValueError(f'the seeds are {shown(seed)}; expected {expected}')
+            raise ValueError(f'the seeds are {describe(seed)}; expected {expected}')
         return [None if one is None else checked_seed(one) for one in seeds]
 
     def step(self, actions: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict]:
         """As ``VectorEnv.step``; a ValueError for wrong actions, before any game is stepped."""
         array = whole_numbers(actions)
         if not self.action_space.contains(array):
-            raise ValueError(f'the actions are {shown(actions)}; expected one of {self.action_space}')
+            raise ValueError(f'the actions are {describe(actions)}; expected one of {self.action_space}')
         self._check_open()
         stepped = [i for i in range(self.num_envs) if i not in self._first_obs]
         obs, rewards = self._obs.copy(), np.zeros(self.num_envs)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from ..utils.options import Between, Flag, Options, section, shown
+from ..utils.options import Between, Flag, Options, as_dict, describe
 
 # Keys that DI-engine's pipelines put into ``cfg.env`` or read from it; a single environment does not use them.
 DI_ENGINE_KEYS = frozenset(
@@ -88,7 +88,7 @@ class BreakoutOptions(Options):
         ``evaluator`` hold for one and override the top. Evaluation plays full games with raw rewards unless
         ``evaluator`` itself says otherwise. Both sections are checked. A ValueError names a wrong option.
         """
-        cfg = section('the config of BreakoutEnv', cfg)
+        cfg = as_dict('the config of BreakoutEnv', cfg)
         top = cls.read(cfg)
         sections = {name: cls._section_values(name, cfg.get(name)) for name in ('collector', 'evaluator')}
         if cfg.get('obs_plus_prev_action_reward', False) is not False:
@@ -120,7 +120,7 @@ class BreakoutOptions(Options):
     @classmethod
     def _section_values(cls, role: str, cfg: object) -> dict[str, object]:
         """The options that the section for collectors or evaluators sets, named with the section in errors."""
-        values = section(f'env option `{role}`', cfg)
+        values = as_dict(f'env option `{role}`', cfg)
         for name in values:
             if name not in cls.model_fields or name == 'is_train':
                 raise cls.unknown(name, prefix=f'{role}.')
@@ -132,7 +132,7 @@ def _values_of(env_id: object) -> dict[str, object]:
     match = _ENV_ID.fullmatch(env_id) if isinstance(env_id, str) else None
     if match is None:
         raise ValueError(
-            f"env option `env_id` is {shown(env_id)}; expected a name of Breakout's screen version such as "
+            f"env option `env_id` is {describe(env_id)}; expected a name of Breakout's screen version such as "
             "'BreakoutNoFrameskip-v4', or, with sticky actions, 'BreakoutNoFrameskip-v0' or 'ALE/Breakout-v5': this "
             'environment plays no other game, and repeats an action for as many frames as `frame_skip` says'
         )

@@ -10,7 +10,7 @@ from ding.utils import BUFFER_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY
 from easydict import EasyDict
 
 from ..utils.imports import import_parts
-from ..utils.options import section, shown
+from ..utils.options import as_dict, describe
 
 PIXEL_FORMAT_HINT = (
     "Choose obs_dtype='uint8' in the env with a model that scales (pixel_dqn and the other pixel models, or one with "
@@ -22,7 +22,7 @@ _SCALES = {'breakout_env': True, 'ding': False}
 
 def fill_in_sizes(policy: EasyDict, env: BaseEnv) -> None:
     """Put the sizes that ``policy.model`` leaves out into it, if it is a model of DI-engine or this package."""
-    policy.model = EasyDict(section('policy.model', policy.get('model')))
+    policy.model = EasyDict(as_dict('policy.model', policy.get('model')))
     if _package(_model_class(policy)) in _SCALES:
         for name, size in _sizes(env).items():
             if policy.model.get(name) is None:
@@ -48,7 +48,7 @@ def check_pixels(policy: EasyDict, role: str, env: BaseEnv) -> None:
     for name, expected in _sizes(env).items() if scales is not None else ():
         found = policy.model.get(name, expected)
         if (list(found) if isinstance(found, tuple) else found) != expected:
-            wrong = f'policy.model.{name} is {shown(found)}, but the {role} env has {expected}'
+            wrong = f'policy.model.{name} is {describe(found)}, but the {role} env has {expected}'
             raise ValueError(f'{wrong}; expected {expected}, or to leave it out')
 
 

@@ -13,7 +13,7 @@ from ding.policy.command_mode_policy_instance import DummyCommandModePolicy
 from ding.utils import POLICY_REGISTRY
 from easydict import EasyDict
 
-from ..utils.options import Between, Flag, shown
+from ..utils.options import Between, Flag, describe
 from .learner import (
     GradClip,
     LearnerOptions,
@@ -148,7 +148,7 @@ class LeanPPOPolicy(Policy):
         without_effect = {name: policy.get(name, False) for name in ('multi_gpu', 'priority', 'priority_IS_weight')}
         for name, value in {**without_effect, 'learn.ignore_done': policy['learn'].get('ignore_done', False)}.items():
             if value:
-                raise ValueError(f'policy.{name} is {shown(value)}; expected False: it has no effect with lean_ppo')
+                raise ValueError(f'policy.{name} is {describe(value)}; expected False: it has no effect with lean_ppo')
         if options.discount_end is not None and 1 in (policy['discount_factor'], options.discount_end):
             raise ValueError(
                 f'policy.learn.discount_end is {options.discount_end} and policy.discount_factor is '

@@ -11,7 +11,7 @@ from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY
 from pydantic import AfterValidator, BeforeValidator
 
 from ..envs.pixel_check import PIXEL_FORMAT_HINT
-from ..utils.options import Between, Expected, Options, checked
+from ..utils.options import Between, Expected, Options, validate
 
 # Channels of the three convolutions and width of the linear layer after them (Mnih et al. 2015, Methods); DI-engine's
 # ConvEncoder has the paper's kernel sizes and strides.
@@ -253,7 +253,7 @@ class PixelDQN(PixelInput, DQN):
             head: ``ding`` or ``paper``, see ``PixelModelOptions``.
             orthogonal, args, kwargs: As in ``PixelInput``, errors included.
         """
-        checked('model option', 'head', head, PixelModelOptions.model_fields['head'].annotation)
+        validate('model option', 'head', head, PixelModelOptions.model_fields['head'].annotation)
         if head == 'paper' and (layers := kwargs.setdefault('head_layer_num', 0)):
             raise ValueError(f"model option `head_layer_num` is {layers}; expected 0 with head='paper'")
         super().__init__(*args, orthogonal=orthogonal, dueling=dueling, **kwargs)

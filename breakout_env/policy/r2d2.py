@@ -11,7 +11,7 @@ from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.utils import POLICY_REGISTRY
 
 from ..compat.ding_eps_greedy import INDEPENDENT
-from ..utils.options import shown
+from ..utils.options import describe
 
 Transition = dict[str, Any]
 
@@ -55,7 +55,7 @@ class R2D2SlicesPolicy(R2D2Policy):
         for name, value in dict(options, ignore_done=policy['learn'].get('ignore_done', False)).items():
             if value is not False:
                 raise ValueError(
-                    f'policy option `{name}` is {shown(value)}; expected False: slices are sampled without '
+                    f'policy option `{name}` is {describe(value)}; expected False: slices are sampled without '
                     'priorities, weights exclude null steps, and targets need the ends of episodes'
                 )
 

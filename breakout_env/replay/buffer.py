@@ -95,7 +95,7 @@ class FrameReplayBuffer(SerialBuffer):
         if now - self._reported_at_s < _REPORT_EVERY_S:
             return
         self._reported_at_s = now
-        self._watch.look()
+        self._watch.poll()
         if self._tb_logger is not None:
             for name, value in self.memory_report().items():
                 self._tb_logger.add_scalar(f'{self._name}_memory/{name}', value, max(0, env_step))

@@ -7,7 +7,7 @@ from ding.worker import AdvancedReplayBuffer
 from pydantic import Field
 from typing_extensions import Self
 
-from ..utils.options import Between, Flag, Options, PathText, section, shown
+from ..utils.options import Between, Flag, Options, PathText, as_dict, describe
 
 _OWNER = 'replay buffer option'
 _Size = Annotated[int, Between(1, 2**31 - 1, from_float=True)]
@@ -31,7 +31,7 @@ class _BufferOptions(Options):
             found, default = getattr(self, name), type(self).model_fields[name].default
             if found != default:
                 raise ValueError(
-                    f'{self._owner} `{name}` is {shown(found)}; expected {default!r} where '
+                    f'{self._owner} `{name}` is {describe(found)}; expected {default!r} where '
                     f'{other}={getattr(self, other)!r}; or {other}={value!r}'
                 )
 
@@ -150,8 +150,8 @@ class TorchRLOptions(SamplingOptions):
 
 def _refuse_limits(cfg: Mapping) -> None:
     """Refuse limits that DI-engine's buffers have, where they are not at their defaults."""
-    values = section(_OWNER, cfg)
+    values = as_dict(_OWNER, cfg)
     for name in ('max_use', 'max_staleness', 'thruput_controller'):
         default = AdvancedReplayBuffer.config[name]
         if (value := values.get(name, default)) != default:
-            raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected no limit, as it has no effect')
+            raise ValueError(f'{_OWNER} `{name}` is {describe(value)}; expected no limit, as it has no effect')

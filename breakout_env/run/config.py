@@ -27,7 +27,7 @@ from ..envs.pixel_check import check_default_dtype
 from ..utils.atomic_file import write_bytes
 from ..utils.gpu import gpu_problem
 from ..utils.imports import import_parts
-from ..utils.options import ConfigError, section, shortened, shown
+from ..utils.options import ConfigError, as_dict, describe, shortened
 from .budget import Budget
 from .config_checks import EXAMPLE, check_config, unknown_names, value_at
 from .folder import folder_below_here, new_folder
@@ -79,11 +79,13 @@ def read_config_file(path: str) -> ConfigFile:
         check_default_dtype()
         main, create = (_plain(name, value) for name, value in zip(('main_config', 'create_config'), found))
         for name in ('env', 'policy'):
-            section(f'main_config.{name}', main.setdefault(name, {}))
+            as_dict(f'main_config.{name}', main.setdefault(name, {}))
         for name in ('env', 'env_manager', 'policy'):
-            part = section(f'create_config.{name}', create.get(name))
+            part = as_dict(f'create_config.{name}', create.get(name))
             if not isinstance(part.get('type'), str):
-                raise ValueError(f'create_config.{name} is {shown(part)}; expected a dict with its `type`, {EXAMPLE}')
+                raise ValueError(
+                    f'create_config.{name} is {describe(part)}; expected a dict with its `type`, {EXAMPLE}'
+                )
         for name, part in create.items():
             if isinstance(part, dict):
                 import_parts(f'create_config.{name}.import_names', part.get('import_names'))
@@ -179,7 +181,7 @@ def checked_config(config: str | ConfigFile, seed: int, changes: Mapping[str, ob
     main, create = copy.deepcopy(file.main), copy.deepcopy(file.create)
     # The name ends in _command because the serial pipelines drive a policy by a commander, which sets epsilon.
     create.policy.type += '_command'
-    if section('create_config.evaluator', create.get('evaluator')).get('type', _DING_EVALUATOR) == _DING_EVALUATOR:
+    if as_dict('create_config.evaluator', create.get('evaluator')).get('type', _DING_EVALUATOR) == _DING_EVALUATOR:
         create.evaluator = EasyDict(type='resumable', import_names=['breakout_env'])
     # what the same parts have if the file says nothing about the policy
     defaults = _compiled(file.path, EasyDict(exp_name=main.exp_name, env=main.env, policy={}), create, seed)
@@ -223,10 +225,10 @@ def _compiled(path: str, main: EasyDict, create: EasyDict, seed: int) -> EasyDic
 
 def _plain(name: str, value: object) -> dict[str, Any]:
     """A dict of dicts, with names that an ``EasyDict`` can hold as attributes."""
-    found = section(name, value)
+    found = as_dict(name, value)
     for key, inner in found.items():
         if not isinstance(key, str) or not key.isidentifier() or hasattr(EasyDict, key):
-            raise ValueError(f'{name} has an option {shown(key)}; expected the name of an option')
+            raise ValueError(f'{name} has an option {describe(key)}; expected the name of an option')
         if isinstance(inner, Mapping):
             found[key] = _plain(f'{name}.{key}', inner)
     return found

@@ -24,7 +24,7 @@ from ding.worker.learner.learner_hook import hook_mapping
 from easydict import EasyDict
 
 from ..utils.imports import import_parts
-from ..utils.options import Between, Flag, checked, nearest, section, shown
+from ..utils.options import Between, Flag, as_dict, describe, nearest, validate
 
 EXAMPLE = 'as in breakout_dqn_config.py'
 HOOKS = 'policy.learn.learner.hook'
@@ -85,18 +85,18 @@ def check_config(cfg: EasyDict) -> None:
     for path in ('policy.learn', 'policy.learn.learner', HOOKS, 'policy.collect', 'policy.eval', 'policy.other'):
         if (found := value_at(cfg, path)) is None:  # where DI-engine has a default, it is there
             raise ValueError(f'{path} is None; expected a dict of options, or none of it')
-        section(path, found)
+        as_dict(path, found)
     _check_ranges(cfg)
     for path in PARTS:
-        import_parts(f'{path}.import_names', section(path, value_at(cfg, path)).get('import_names'))
+        import_parts(f'{path}.import_names', as_dict(path, value_at(cfg, path)).get('import_names'))
     for path, registry in PARTS.items():
-        if 'type' in (part := section(path, value_at(cfg, path))):  # a policy's own model has none
+        if 'type' in (part := as_dict(path, value_at(cfg, path))):  # a policy's own model has none
             _check_part(path, part['type'], registry, cfg)
-    for name, hook in section(HOOKS, value_at(cfg, HOOKS)).items():
+    for name, hook in as_dict(HOOKS, value_at(cfg, HOOKS)).items():
         if isinstance(hook, Mapping):
             _check_part(f'{HOOKS}.{name}', hook.get('type'), hook_mapping, hook.get('ext_args', {}))
         elif name in hook_mapping and hook is not None:
-            raise ValueError(f'{HOOKS}.{name} is {shown(hook)}; expected a dict with its `type`, {EXAMPLE}')
+            raise ValueError(f'{HOOKS}.{name} is {describe(hook)}; expected a dict with its `type`, {EXAMPLE}')
 
 
 def _check_ranges(cfg: EasyDict) -> None:
@@ -104,7 +104,7 @@ def _check_ranges(cfg: EasyDict) -> None:
         parent, _, name = path.rpartition('.')
         values = value_at(cfg, parent)
         if isinstance(values, Mapping) and name in values:
-            checked('config option', path, values[name], type_)
+            validate('config option', path, values[name], type_)
     if cfg.policy.collect.get('n_sample') is None and cfg.policy.collect.get('n_episode') is None:
         raise ValueError('config option `policy.collect.n_sample` is None; expected a whole number from 1')
     episodes, env_num = cfg.env.get('n_evaluator_episode'), cfg.env.get('evaluator_env_num')
@@ -118,7 +118,7 @@ def _check_ranges(cfg: EasyDict) -> None:
 def _check_part(path: str, type_: object, registry: Mapping[str, type], of: object) -> None:
     """Call the class's ``check_config`` with ``of``: the whole config, or the ``ext_args`` of a hook."""
     if not isinstance(type_, str) or type_ not in registry:
-        raise ValueError(f'{path}.type is {shown(type_)}; {nearest(type_, registry.keys())}')
+        raise ValueError(f'{path}.type is {describe(type_)}; {nearest(type_, registry.keys())}')
     check = getattr(registry[type_], 'check_config', None)
     if check is not None:
         check(of)

@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from ..utils.options import ConfigError, PathText, checked
+from ..utils.options import ConfigError, PathText, validate
 from .paths import LOCK, SAVE_LIST, saves_in
 
 _log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ def folder_below_here(name: object, option: str = 'exp_name') -> str:
 def _checked_name(name: object, option: str) -> str:
     """A folder's name with ~ expanded; an error unless it is printable, as DI-engine writes it into files in UTF-8."""
     try:
-        return checked('option', option, name, PathText)
+        return validate('option', option, name, PathText)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 

@@ -67,7 +67,7 @@ def say_next_steps(learner: BaseLearner) -> None:
         agent = '--load-path', newest_checkpoint(learner.exp_name)
         others['its score'] = shell_command('ding', '-m', 'eval', '-c', config, '-s', 0, *agent)
         others['as videos'] = f'{others["its score"]} --replay-path video'
-    output.say(next_steps(learner.exp_name, {'resume': resume} if resume else {}, others))
+    output.print_line(next_steps(learner.exp_name, {'resume': resume} if resume else {}, others))
 
 
 def resume_command(learner: BaseLearner) -> str | None:

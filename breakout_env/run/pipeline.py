@@ -63,7 +63,7 @@ class RunParts(NamedTuple):
     at_the_end: contextlib.ExitStack
     """Closes what is open, whatever ends the run."""
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a message above the progress line, if there is one, and log it."""
         self.learner.info(text)
         tqdm.write(text)
@@ -204,7 +204,7 @@ class Training:
                 self.learn(fragment.env_step)
         if not self.stop.requested and (limit := self.limit_reached()):
             self.source.evaluate()
-            self.parts.say(used_up(limit, self.learner))
+            self.parts.print_line(used_up(limit, self.learner))
 
     def settings(self) -> Iterator[Settings]:
         """Settings for the next collection, until a stop, a limit or ``stop_value`` ends the run."""

@@ -164,7 +164,7 @@ class RunProgress:
             self._measured_at_s, self._memory_bytes = now_s, memory_bytes()
         if now_s - self._watched_at_s >= WATCH_EVERY_S:
             self._watched_at_s = now_s
-            self._watch.look()
+            self._watch.poll()
         hours = self._options.max_hours
         left_s = None if hours is None else hours * 3600 - self.run_s
         env_steps_per_s, updates_per_s = self._speeds(now_s)
@@ -214,7 +214,7 @@ class RunProgress:
     def warn(self, text: str) -> None:
         """Show a warning, or log it where nothing is shown."""
         self._learner.info(text)
-        self._display.say(text)
+        self._display.print_line(text)
         if not self._display.is_on:
             logger.warning(text)
 

@@ -37,7 +37,7 @@ class Display:
         """Whether anything is shown."""
         return self._line is not None or self._prints
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """A message above the line, and among those printed."""
         if self._line is not None:
             with contextlib.suppress(OSError, ValueError):

@@ -222,7 +222,7 @@ class RunSaver:
                 self._cfg.random_collect_size = 0
         message += '.'
         learner.info(message)
-        output.say(message)
+        output.print_line(message)
 
     def start(self, stop: StopRequest) -> None:
         """Save every so many seconds, at the end of the run, and when ``stop`` is requested; call it after ``resume``.
@@ -293,7 +293,7 @@ class RunSaver:
             )
             if command := resume_command(self._learner):
                 message += f', or {command}'
-        output.say(message)
+        output.print_line(message)
         let_ctrl_c_kill()
         sys.exit(self._stop.exit_code)
 

@@ -74,7 +74,7 @@ class StopRequest(contextlib.AbstractContextManager):
         if self.requested and not self._is_announced:
             self._is_announced = True
             output.discard_unread()  # with the terminal or by the same Ctrl-C, those who read it may have ended
-            output.say('\nStopping: saving the run (Ctrl-C again stops at once).')
+            output.print_line('\nStopping: saving the run (Ctrl-C again stops at once).')
         return self.requested
 
     def raise_if_requested(self) -> None:

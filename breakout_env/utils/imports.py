@@ -4,13 +4,13 @@ import importlib
 import traceback
 from typing import Any
 
-from .options import shown
+from .options import describe
 
 
 def import_parts(option: str, names: Any) -> None:
     """Import the modules of an option ``import_names``, which register parts; a ValueError says what is wrong."""
     if not isinstance(names, (list, tuple, type(None))) or not all(isinstance(name, str) for name in names or ()):
-        raise ValueError(f'{option} is {shown(names)}; expected a list of modules')
+        raise ValueError(f'{option} is {describe(names)}; expected a list of modules')
     for name in names or ():
         try:
             importlib.import_module(name)
@@ -18,11 +18,11 @@ def import_parts(option: str, names: Any) -> None:
             missing = getattr(error, 'name', None) if isinstance(error, ModuleNotFoundError) else None
             if missing is not None and f'{name}.'.startswith(f'{missing}.'):
                 raise ValueError(
-                    f'{option} is {shown(names)}: {error}; expected modules that are installed, on PYTHONPATH or '
+                    f'{option} is {describe(names)}: {error}; expected modules that are installed, on PYTHONPATH or '
                     'beside the config'
                 ) from None
             last = traceback.extract_tb(error.__traceback__)[-1]
             raise ValueError(
-                f'{option} is {shown(names)}, and the import of {name!r} fails in line {last.lineno} of '
+                f'{option} is {describe(names)}, and the import of {name!r} fails in line {last.lineno} of '
                 f'{last.filename}: {type(error).__name__}: {error}'
             ) from error

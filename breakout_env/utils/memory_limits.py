@@ -129,7 +129,7 @@ class MemoryWatch:
         self._warn, self._room = warn, room
         self._warn_below_bytes = math.inf
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Look, which takes a fraction of a millisecond; call it every few seconds."""
         room = self._room()
         if room.free_bytes >= room.limit_bytes * _LOW_SHARE:

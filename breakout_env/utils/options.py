@@ -118,7 +118,7 @@ class Options(BaseModel):
         Raises:
             ValueError: If the section is no dict, an option is unknown, or a value is not allowed.
         """
-        values = section(f'the section of the {cls._owner}s', cfg)
+        values = as_dict(f'the section of the {cls._owner}s', cfg)
         for name in values:
             if name not in cls.known_names():
                 raise cls.unknown(name)
@@ -150,16 +150,16 @@ class Options(BaseModel):
         return ValueError(f'{cls._owner} `{prefix}{shown_name[:_SHOWN_CHARACTERS]}` is unknown; {hint}')
 
 
-def describe(type_: object, metadata: Collection[object] = ()) -> str:
+def describe_type(type_: object, metadata: Collection[object] = ()) -> str:
     """What an option of a type may be, in words: ``'None or a whole number from 1 to 60'``."""
     for words in metadata:
         if isinstance(words, Expected):
             return str(words)
     if get_origin(type_) is Annotated:
         inner, *metadata = get_args(type_)
-        return describe(inner, metadata)
+        return describe_type(inner, metadata)
     if get_origin(type_) is Union:
-        some = [describe(part, metadata) for part in get_args(type_) if part is not type(None)]
+        some = [describe_type(part, metadata) for part in get_args(type_) if part is not type(None)]
         return ' or '.join(['None'] * (type(None) in get_args(type_)) + some)
     if get_origin(type_) is Literal:
         return 'one of ' + ', '.join(map(repr, get_args(type_)))
@@ -176,7 +176,7 @@ def _adapter(type_: Any) -> TypeAdapter:
     return TypeAdapter(type_, config=ConfigDict(strict=True))
 
 
-def checked(owner: str, name: str, value: object, type_: object) -> Any:
+def validate(owner: str, name: str, value: object, type_: object) -> Any:
     """Check a single value; returns it, numpy's numbers as Python's.
 
     Arguments:
@@ -192,7 +192,7 @@ def checked(owner: str, name: str, value: object, type_: object) -> Any:
 
 
 def _refusal(owner: str, name: str, value: object, type_: object) -> ValueError:
-    return ValueError(f'{owner} `{name}` is {shown(value)}; expected {describe(type_)}')
+    return ValueError(f'{owner} `{name}` is {describe(value)}; expected {describe_type(type_)}')
 
 
 def checked_seed(seed: Any) -> int:
@@ -202,16 +202,16 @@ def checked_seed(seed: Any) -> int:
     except TypeError:
         number = -1
     if number < 0:
-        raise ValueError(f'the seed is {shown(seed)}; expected a whole number of 0 or more')
+        raise ValueError(f'the seed is {describe(seed)}; expected a whole number of 0 or more')
     return number
 
 
-def section(owner: str, value: object) -> dict[Any, Any]:
+def as_dict(owner: str, value: object) -> dict[Any, Any]:
     """A section of a config as a plain dict, empty for None. Raises ValueError, which names the owner, otherwise."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ValueError(f'{owner} is {shown(value)}; expected a dict of options')
+        raise ValueError(f'{owner} is {describe(value)}; expected a dict of options')
     # in an EasyDict, an option called `items` hides the method
     return {name: value[name] for name in value}
 
@@ -222,7 +222,7 @@ def nearest(name: object, known: Collection[str]) -> str:
     return f'did you mean `{near[0]}`?' if near else f'expected one of {", ".join(sorted(known))}'
 
 
-def shown(value: object) -> str:
+def describe(value: object) -> str:
     """A value for an error message, with its type."""
     return f'{shortened(value)} ({type(value).__name__})'
 

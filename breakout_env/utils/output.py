@@ -57,7 +57,7 @@ def survive_lost_output() -> Output | None:
     return below_stdout
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line about a run; it raises no error."""
     try:
         print(text, flush=True)

@@ -15,7 +15,7 @@ from breakout_env.policy.pixel_models import PixelModelOptions
 from breakout_env.replay.options import ReplayOptions, TorchRLOptions
 from breakout_env.run.progress import ProgressOptions
 from breakout_env.run.resume_hook import ResumeOptions
-from breakout_env.utils.options import Options, describe
+from breakout_env.utils.options import Options, describe_type
 
 GUIDE = ROOT / 'docs' / 'options.md'
 MODELS = {
@@ -53,7 +53,7 @@ def table(model: type[Options]) -> list[str]:
         # the type is in the column beside it
         meaning = re.sub(r'^\([^)]*\) ', '', ' '.join((field.description or '').split())).replace('``', '`')
         default = 'required' if field.is_required() else f'`{field.default!r}`'
-        rows.append(f'| `{name}` | {default} | {describe(field.rebuild_annotation())} | {meaning} |')
+        rows.append(f'| `{name}` | {default} | {describe_type(field.rebuild_annotation())} | {meaning} |')
     return rows
 
 

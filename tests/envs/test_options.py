@@ -7,7 +7,7 @@ from easydict import EasyDict
 
 from breakout_env import BreakoutEnv
 from breakout_env.envs.options import BreakoutOptions
-from breakout_env.utils.options import Between, describe
+from breakout_env.utils.options import Between, describe_type
 
 
 def options(**cfg) -> BreakoutOptions:
@@ -18,7 +18,9 @@ def options(**cfg) -> BreakoutOptions:
 def test_an_error_names_the_option_the_wrong_value_and_what_is_allowed(name, field):
     with pytest.raises(ValueError) as error:
         BreakoutEnv({name: [1]})
-    assert str(error.value) == f'env option `{name}` is [1] (list); expected {describe(field.rebuild_annotation())}'
+    assert (
+        str(error.value) == f'env option `{name}` is [1] (list); expected {describe_type(field.rebuild_annotation())}'
+    )
     for bounds in (one for one in field.metadata if isinstance(one, Between)):
         ends = [bounds.low, bounds.high]
         assert [getattr(BreakoutOptions.read({name: value}), name) for value in ends] == ends

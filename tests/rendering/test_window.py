@@ -20,7 +20,7 @@ def test_the_window_shows_what_render_returns_until_close(display, tmp_path, sam
         env.step(2)
     enlarged = env.render().repeat(3, axis=0).repeat(3, axis=1)
 
-    def shown():
+    def is_shown():
         screen = screenshot(tmp_path / 'Xvfb_screen0')
         rows, columns = np.nonzero(screen.any(axis=2))
         top, left = rows.min(), columns.min()
@@ -30,7 +30,7 @@ def test_the_window_shows_what_render_returns_until_close(display, tmp_path, sam
         ours = enlarged[own_rows.min() : own_rows.min() + 400, own_columns.min() : own_columns.min() + 450]
         return theirs.shape == ours.shape and (theirs == ours).all()
 
-    assert wait_until(shown)
+    assert wait_until(is_shown)
     env.close()
     assert wait_until(lambda: windows() == 0)
 

@@ -231,10 +231,3 @@ def test_target_theta_counts_where_the_update_frequency_is_none():
 def test_wrong_option_on_the_command_line_is_refused(words, message, here):
     Path('a_file').touch()
     assert message in refused(*words) and files_below(here) == ['a_file']
-
-
-def test_a_collector_of_rollouts_by_any_name_is_refused_on_ray():
-    file = read_config_file(PPO)
-    file.create.collector.type = 'their_rollouts'
-    with pytest.raises(ConfigError, match="'their_rollouts', which collects in one process"):
-        merged_config(file, 0, BUDGET, on_ray=True)

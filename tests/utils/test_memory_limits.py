@@ -88,7 +88,7 @@ def test_a_warning_comes_below_a_tenth_of_the_limit_and_at_half_of_that():
 
     def look(free_mb: int) -> None:
         rooms.append(Room(free_mb * MB, 1000 * MB, 'the memory limit of the test'))
-        watch.look()
+        watch.poll()
 
     rooms = []
     watch = MemoryWatch(lambda text: warned_at.append(rooms[-1].free_bytes // MB), room=lambda: rooms[-1])
