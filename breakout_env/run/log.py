@@ -112,15 +112,12 @@ class RunLog:
                     if not is_partial:  # else a crash cut it off, or it is being written
                         rows.append(json.loads(line))
                         rows[-1]['kind']
+            return cls(rows)
         except (ValueError, TypeError, KeyError, EOFError, gzip.BadGzipFile) as error:
             raise ValueError(
                 f'{file}, line {number} is damaged, or the file is no log of a run ({error}); expected a JSON object '
-                'with a "kind" in each line'
+                'with a "kind" in each line, and numbers or null'
             ) from None
-        try:
-            return cls(rows)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f'{file} has a value of a wrong type ({error}); expected numbers or null') from None
 
 
 def _columns(rows: list[Row], fields: tuple[str, ...]) -> dict[str, np.ndarray]:

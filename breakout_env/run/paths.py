@@ -105,12 +105,11 @@ def newest_checkpoint(folder: str | Path) -> Path:
 
 
 def read_best_score(folder: str | Path) -> float:
-    """The score of a run's best checkpoint; minus infinity if the file beside it is missing or has no finite number."""
+    """The score of a run's best checkpoint; minus infinity if the file is missing or damaged."""
     try:
-        score = float(json.loads((Path(folder) / BEST_SCORE).read_text()))
+        return float(json.loads((Path(folder) / BEST_SCORE).read_text()))
     except (OSError, ValueError, TypeError):
         return -math.inf
-    return score if math.isfinite(score) else -math.inf
 
 
 def write_best_score(folder: str | Path, score: float) -> None:
