@@ -1,3 +1,5 @@
+"""The helper processes of multiprocessing, which a fork must not share."""
+
 import os
 from multiprocessing import resource_tracker
 
@@ -11,7 +13,8 @@ def test_the_resource_tracker_is_known_and_a_fork_starts_another():
     tracker, _ = helper_pids()
     assert psutil.Process(tracker).ppid() == os.getpid()
     reader, writer = os.pipe()
-    if os.fork() == 0:
+    pid = os.fork()
+    if pid == 0:
         try:
             use_own_tracker()
             resource_tracker.ensure_running()
@@ -19,6 +22,6 @@ def test_the_resource_tracker_is_known_and_a_fork_starts_another():
         finally:
             os._exit(0)
     assert int(os.read(reader, 20)) != tracker
-    os.wait()
+    os.waitpid(pid, 0)
     os.close(reader)
     os.close(writer)
