@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-import torch
 from easydict import EasyDict
 
 from ..run.start import last_line
@@ -27,7 +26,7 @@ _CLOSE_S = 5.0
 _ALONE_S = 30.0
 
 
-class _Collector:
+class Collector:
     """An actor, and whether it works."""
 
     def __init__(self, index: int, actor: Any) -> None:
@@ -37,39 +36,130 @@ class _Collector:
         self.ready: object | None = actor.ready.remote()
 
 
-class CollectorPool(GameScores):
-    """Requests rollout fragments from Ray actors, as many as the learner can use, and hands them over in the order of
-    their arrival. Env steps and games count when a fragment is handed over: what a collector that died was asked for is
-    collected again, and what is under way at the end is dropped. Ray restarts actors that die; nodes that leave or join
-    change the number of collectors while training continues.
-
-    It stands where DI-engine's pipelines have a collector, so that saves, progress and commander find one.
+class Collectors(GameScores):
+    """The Ray actors that collect for a run. Ray restarts those that die. It stands where DI-engine's pipelines have a
+    collector, so that saves, progress and commander find one.
     """
 
-    def __init__(self, ray: ModuleType, cfg: EasyDict, count: CollectorCount, say: Callable[[str], None]) -> None:
+    lost_play = 'What it was playing is collected again.'
+    activity: str | None = None  # what the progress line says; None while collections are for updates
+
+    def __init__(
+        self, ray: ModuleType, cfg: EasyDict, count: CollectorCount, print_line: Callable[[str], None]
+    ) -> None:
         """
         Arguments:
             ray, cfg: From ``ray_session``; the merged config.
             count: Collectors; ``'auto'`` for as many as the cluster has CPUs, now and later.
-            say: Called with each message to the user.
+            print_line: Called with each message to the user.
         """
         super().__init__()
         self.envstep = 0  # named as DI-engine's collectors have it
         self.settings: Settings = {}  # the policy's, for the next requests
-        self._ray, self._cfg, self._count, self._say = ray, cfg, count, say
+        self._ray, self._cfg, self._count, self._print_line = ray, cfg, count, print_line
         self._n_sample = cfg.policy.collect.n_sample
         self._actor_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(CollectorActor)
-        self._collectors: list[_Collector] = []
-        self._created = 0
-        self._under_way: dict[object, tuple[_Collector, bool]] = {}  # collector, whether random; by Ray's reference
+        self._collectors: list[Collector] = []
         self._weights: object | None = None
         self._version = -1
+        self._worked_s = time.monotonic()
+        run_registry.register(cfg.exp_name, 'collector', self)
+
+    def set_weights(self, state: Mapping[str, Any], version: int) -> None:
+        """Put the state of a policy's collect mode, after so many updates, into Ray's object store, once for all next
+        requests.
+        """
+        if version != self._version:
+            self._weights, self._version = self._ray.put(pack_weights(state)), version
+
+    @property
+    def number(self) -> int:
+        """Collectors that work now."""
+        return sum(collector.ready is None for collector in self._collectors)
+
+    def wanted(self) -> int:
+        """How many collectors there should be now."""
+        cpus = int(self._ray.cluster_resources().get('CPU', 1))
+        return max(1, cpus - EVALUATOR_CPUS) if self._count == 'auto' else self._count
+
+    def look_for_ready(self) -> None:
+        """Note the collectors that have started to work."""
+        waiting = {c.ready: c for c in self._collectors if c.ready is not None}
+        for ref in self.done(list(waiting)):
+            try:
+                self._ray.get(ref)
+                waiting[ref].ready = None
+            except self._ray.exceptions.RayError as error:
+                self.note_failure(waiting[ref], error)
+        if self.number:
+            self._worked_s = time.monotonic()
+        elif time.monotonic() - self._worked_s > _ALONE_S:
+            self._worked_s = time.monotonic()
+            resources = self._ray.cluster_resources()
+            self._print_line(f'No collector works; waiting for a CPU. The cluster has {resources}.')
+
+    def done(self, refs: list[object]) -> list[object]:
+        """Those of Ray's references that have been answered."""
+        return self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] if refs else []
+
+    def note_failure(self, collector: Collector, error: Exception) -> None:
+        """Have a collector restarted that failed. A ClusterError says that it cannot work."""
+        errors = self._ray.exceptions
+        if isinstance(error, errors.ActorUnavailableError):
+            self.forget_requests(collector)
+            if collector.ready is None:
+                self._print_line(f'Collector {collector.index} died; Ray restarts it. {self.lost_play}')
+            collector.ready = collector.actor.ready.remote()
+            return
+        collector.failures += 1
+        reason = last_line(error)
+        if isinstance(error, errors.ActorDiedError) or collector.failures >= _FAILURES:
+            raise ClusterError(f'collector {collector.index} cannot work: {reason}') from error
+        self.restart(collector, f'lost what it was playing: {reason}')
+
+    def restart(self, collector: Collector, what: str) -> None:
+        """End an actor, which Ray starts again: a new process begins new episodes."""
+        self._print_line(f'Collector {collector.index} {what}. {self.lost_play}')
+        self.forget_requests(collector)
+        self._ray.kill(collector.actor, no_restart=False)
+        collector.ready = collector.actor.ready.remote()
+
+    def forget_requests(self, collector: Collector) -> None:
+        """Forget what a collector was asked for."""
+
+    def close(self) -> None:
+        """Close the actors' environments, as far as they answer within a few seconds, and end the actors."""
+        closing = [c.actor.close.remote() for c in self._collectors if c.ready is None]
+        if closing:
+            self._ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_S)
+        for collector in self._collectors:
+            self._ray.kill(collector.actor)
+        self._collectors.clear()
+
+    @property
+    def epsilon(self) -> float | None:
+        """Of the newest requests."""
+        return self.settings.get('eps')
+
+
+class CollectorPool(Collectors):
+    """Requests fragments from Ray actors, as many as the learner can use, and hands them over in the order of their
+    arrival. Env steps and games count when a fragment is handed over: what a collector that died was asked for is
+    collected again, and what is under way at the end is dropped. Nodes that leave or join change the number of
+    collectors while training continues.
+    """
+
+    def __init__(
+        self, ray: ModuleType, cfg: EasyDict, count: CollectorCount, print_line: Callable[[str], None]
+    ) -> None:
+        super().__init__(ray, cfg, count, print_line)
+        self._created = 0
+        self._under_way: dict[object, tuple[Collector, bool]] = {}  # collector, whether random; by Ray's reference
         # Steps of random play, and how many of them have yet to be requested.
         self._random_play = self._random_steps = 0
         self._opened_at = 0
         self._step_limit: int | None = None
-        self._resized_s, self._worked_s = float('-inf'), time.monotonic()
-        run_registry.register(cfg.exp_name, 'collector', self)
+        self._resized_s = float('-inf')
 
     def open(self, random_steps: int, step_limit: int | None) -> None:
         """Create the actors; random play comes first, and beyond the run's ``step_limit`` nothing is requested."""
@@ -77,36 +167,25 @@ class CollectorPool(GameScores):
         self._opened_at, self._step_limit = self.envstep, step_limit
         self._resize()
 
-    def set_weights(self, state_dict: Mapping[str, torch.Tensor], version: int) -> None:
-        """Put a model's state, after so many updates, into Ray's object store, once for all next requests."""
-        if version != self._version:
-            self._weights, self._version = self._ray.put(pack_weights(state_dict)), version
-
-    @property
-    def number(self) -> int:
-        """Collectors that work now."""
-        return sum(collector.ready is None for collector in self._collectors)
-
     def _resize(self) -> None:
         """Create actors up to the number asked for, or follow the cluster's CPUs."""
         self._resized_s = time.monotonic()
-        cpus = int(self._ray.cluster_resources().get('CPU', 1))
-        count = max(1, cpus - EVALUATOR_CPUS) if self._count == 'auto' else self._count
+        count = self.wanted()
         while len(self._collectors) < count:
-            self._collectors.append(_Collector(self._created, self._actor_class.remote(self._cfg)))
+            self._collectors.append(Collector(self._created, self._actor_class.remote(self._cfg)))
             self._created += 1
         while len(self._collectors) > count:  # those that do not work first: their node is gone
             collector = max(self._collectors, key=lambda c: (c.ready is not None, c.index))
-            self._forget_requests(collector)
+            self.forget_requests(collector)
             self._collectors.remove(collector)
             self._ray.kill(collector.actor)
-            self._say(f'Collector {collector.index} was removed: the cluster has CPUs for {count} now.')
+            self._print_line(f'Collector {collector.index} was removed: the cluster has CPUs for {count} now.')
 
     def _request(self) -> None:
         """Request from the collectors with the fewest requests. At most N + 2 requests for N collectors; a second one
         per collector only while no finished fragment waits.
         """
-        ready = len(self._done(list(self._under_way)))
+        ready = len(self.done(list(self._under_way)))
         while ready < _READY:
             asked = {collector: 0 for collector in self._collectors if collector.ready is None}
             for collector, _ in self._under_way.values():
@@ -126,9 +205,6 @@ class CollectorPool(GameScores):
             request = self._n_sample, self.envstep, is_random, self.settings, [self._weights], self._version
             self._under_way[collector.actor.collect.remote(*request)] = collector, is_random
 
-    def _done(self, refs: list[object]) -> list[object]:
-        return self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] if refs else []
-
     def next_fragment(self, timeout_s: float) -> tuple[list, PackedFragment, bool] | None:
         """Hand over the fragment that arrived first, if one arrives in time; it counts from now on.
 
@@ -139,7 +215,7 @@ class CollectorPool(GameScores):
         """
         if time.monotonic() - self._resized_s >= _RESIZE_EVERY_S:
             self._resize()
-        self._look_for_ready()
+        self.look_for_ready()
         self._request()
         # collectors that come back are waited for as well, so that they get their requests at once
         refs = [*self._under_way, *(c.ready for c in self._collectors if c.ready is not None)]
@@ -151,73 +227,25 @@ class CollectorPool(GameScores):
             fragment: PackedFragment = self._ray.get(done[0])
         except self._ray.exceptions.RayError as error:
             self._random_steps += self._n_sample if is_random else 0
-            self._note_failure(collector, error)
+            self.note_failure(collector, error)
             return None
         collector.failures = 0
         self.envstep += fragment.env_steps
         self.add_games(fragment.games)
         self._request()  # so that no collector waits while the learner learns
-        return unpack(fragment.payload), fragment, is_random
+        return list(unpack(fragment.payload)), fragment, is_random
 
-    def _look_for_ready(self) -> None:
-        """Note the collectors that have started to work."""
-        waiting = {c.ready: c for c in self._collectors if c.ready is not None}
-        for ref in self._done(list(waiting)):
-            try:
-                self._ray.get(ref)
-                waiting[ref].ready = None
-            except self._ray.exceptions.RayError as error:
-                self._note_failure(waiting[ref], error)
-        if self.number:
-            self._worked_s = time.monotonic()
-        elif time.monotonic() - self._worked_s > _ALONE_S:
-            self._worked_s = time.monotonic()
-            self._say(f'No collector works; waiting for a CPU. The cluster has {self._ray.cluster_resources()}.')
-
-    def _note_failure(self, collector: _Collector, error: Exception) -> None:
-        errors = self._ray.exceptions
-        if isinstance(error, errors.ActorUnavailableError):
-            self._forget_requests(collector)
-            if collector.ready is None:
-                self._say(f'Collector {collector.index} died; Ray restarts it. What it was playing is collected again.')
-            collector.ready = collector.actor.ready.remote()
-            return
-        collector.failures += 1
-        reason = last_line(error)
-        if isinstance(error, errors.ActorDiedError) or collector.failures >= _FAILURES:
-            raise ClusterError(f'collector {collector.index} cannot work: {reason}') from error
-        self._say(f'Collector {collector.index} lost a fragment, which is collected again: {reason}')
-        # a new process begins new episodes: slices need all steps of one
-        self._forget_requests(collector)
-        self._ray.kill(collector.actor, no_restart=False)
-        collector.ready = collector.actor.ready.remote()
-
-    def _forget_requests(self, collector: _Collector) -> None:
+    def forget_requests(self, collector: Collector) -> None:
         for ref, (of, is_random) in list(self._under_way.items()):
             if of is collector:
                 del self._under_way[ref]
                 self._random_steps += self._n_sample if is_random else 0
 
-    def close(self) -> None:
-        """Close the actors' environments, as far as they answer within a few seconds, and end the actors."""
-        closing = [c.actor.close.remote() for c in self._collectors if c.ready is None]
-        if closing:
-            self._ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_S)
-        for collector in self._collectors:
-            self._ray.kill(collector.actor)
-        self._collectors.clear()
-        self._under_way.clear()
-
     @property
-    def activity(self) -> str | None:
+    def activity(self) -> str | None:  # type: ignore[override]
         """What the progress line says during random play; None afterwards."""
         return random_play(self.envstep - self._opened_at, self._random_play) if self._plays_at_random else None
 
     @property
     def _plays_at_random(self) -> bool:
         return self._random_steps > 0 or any(random for _, random in self._under_way.values())
-
-    @property
-    def epsilon(self) -> float | None:
-        """Of the newest requests."""
-        return self.settings.get('eps')

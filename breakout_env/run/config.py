@@ -117,11 +117,6 @@ def merged_config(
     file = read_config_file(config) if isinstance(config, str) else config
     cfg = checked_config(file, seed, changes)
     collector = cfg.policy.collect.collector.type
-    if on_ray and getattr(SERIAL_COLLECTOR_REGISTRY[collector], 'collects_rollouts', False):
-        raise ConfigError(
-            f'{file.path}: create_config.collector.type is {collector!r}, which collects in one process with its '
-            'learner; expected another one on Ray, such as nstep in breakout_dqn_cpu_config.py'
-        )
     if 'update_per_collect' not in cfg.policy.learn:
         raise ConfigError(
             f'{file.path}: the policy {file.create.policy.type!r} has no `update_per_collect`, as on-policy ones '
