@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import torch
 from ding.envs import create_env_manager, get_vec_env_setting
 from ding.policy import PolicyFactory, create_policy
-from ding.utils import SERIAL_COLLECTOR_REGISTRY, set_pkg_seed
+from ding.utils import set_pkg_seed
 from ding.worker import create_serial_collector, create_serial_evaluator
 from easydict import EasyDict
 
 from ..compat.ding_timers import use_plain_timers
+from ..run.config import collects_rollouts
 from ..worker.collector import Settings, scores_in
 from ..worker.nstep_collector import number_episodes_from
 from ..worker.step_callback import StepCallback
@@ -59,8 +60,7 @@ class _Actor:
             # at random, as another actor has other episodes, and so has this one after a restart
             number_episodes_from(secrets.randbits(31) << 20)
             self._games: list[float] = []
-            collector = SERIAL_COLLECTOR_REGISTRY[cfg.policy.collect.collector.type]
-            self._collects_rollouts = getattr(collector, 'collects_rollouts', False)
+            self._collects_rollouts = collects_rollouts(cfg)
             if not self._collects_rollouts:  # these count games themselves, and exchange batches with the manager
                 env = StepCallback(env, lambda timesteps: self._games.extend(scores_in(timesteps)))
         create = create_serial_collector if collects else create_serial_evaluator

@@ -158,6 +158,11 @@ def merged_config(
     return cfg
 
 
+def collects_rollouts(cfg: EasyDict) -> bool:
+    """Whether the policy of a merged config learns from whole rollouts, not from transitions."""
+    return getattr(SERIAL_COLLECTOR_REGISTRY[cfg.policy.collect.collector.type], 'collects_rollouts', False)
+
+
 def save_config(cfg: EasyDict) -> None:
     """The files that DI-engine's ``compile_config`` saves. Not before a run is restored: one that may not be resumed
     keeps its own. DI-engine's formatter, yapf 0.29, needs lib2to3, which the Python 3.12 of Debian and Ubuntu has in a
