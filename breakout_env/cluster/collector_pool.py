@@ -155,7 +155,9 @@ class CollectorPool(GameScores):
             self._collectors.append(_Collector(index, self._actor_class.remote(self._cfg, *how)))
         for index, collector in enumerate(self._collectors):
             collector.index = index
-        while len(self._working()) < count:  # who took part in the first round would be chance
+        # who takes part in the next round should not be chance; a node that leaves meanwhile is not waited for
+        late_at_s = time.monotonic() + _LATE_S
+        while len(self._working()) < count and time.monotonic() < late_at_s:
             self._wait([collector.ready for collector in self._collectors if collector.ready is not None])
 
     def _working(self) -> list[_Collector]:
