@@ -55,6 +55,15 @@ def test_task_pipeline_of_the_examples_trains_in_one_process_and_in_three(tmp_pa
     assert all(value.isfinite().all() for value in weights(checkpoint).values())
 
 
+def test_the_agent_api_trains_deploys_and_evaluates(tmp_path):
+    sizes = (r'_env_num=8', '_env_num=2'), (r'env_num=8,', 'env_num=2,'), (r'(size=)20000', r'\g<1>200')
+    times = (r'eval_freq=\d+', 'eval_freq=100'), (r'(episode_frames=)\d+', r'\g<1>400')
+    example = shortened(ROOT / 'examples' / 'agent_api.py', tmp_path, *sizes, *times)
+    output = run([sys.executable, example], tmp_path, BREAKOUT_ENV_STEPS='600')
+    assert re.search(r'8 games: EvalReturn.*1 game: EvalReturn', output, re.S)
+    assert all(value.isfinite().all() for value in weights(tmp_path / 'breakout_agent/ckpt/eval.pth.tar').values())
+
+
 def test_make_names_the_python_versions_that_it_needs(tmp_path):
     fake = tmp_path / 'python3.13'
     fake.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.13.0 && exit 0\nexit 1\n')
