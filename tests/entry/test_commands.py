@@ -80,7 +80,7 @@ SMALL_PPO = {
 }
 
 
-def test_the_trainings_of_the_shipped_agent_begin_with_each_others_weights(tmp_path):
+def test_the_shipped_agents_trainings_begin_with_each_others_weights(tmp_path):
     more = ' '.join(['--env-steps 128', *(f'--set {path}={value}' for path, value in SMALL_PPO.items())])
     path = f'{BIN}:{os.environ["PATH"]}'
     output = run([ROOT / 'tools' / 'train_shipped_agent.sh'], tmp_path, MORE=more, OUT='runs', PATH=path)

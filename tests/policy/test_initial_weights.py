@@ -39,7 +39,7 @@ def test_dqn_begins_with_the_weights_in_both_of_its_networks(kind):
     assert not state['optimizer']['state']
 
 
-def test_ppo_begins_with_the_averaged_weights_of_a_checkpoint_and_its_scale(tmp_path):
+def test_ppo_begins_with_the_averaged_weights_and_scale_of_a_checkpoint(tmp_path):
     trained = trained_ppo(ema_decay=0.5, normalize_returns=True)
     state = trained.learn_mode.state_dict()
     torch.save(dict(state, last_iter=3, last_step=9), tmp_path / 'checkpoint')
