@@ -7,6 +7,7 @@ from functools import partial
 
 from ding.worker import BaseSerialCommander, IBuffer
 
+from ..policy.initial_weights import InitialWeights
 from ..run.budget import Budget
 from ..run.config import ConfigFile
 from ..run.pipeline import Fragment, RunParts, train
@@ -81,6 +82,7 @@ def train_on_ray(
     collectors: CollectorCount = 'auto',
     ray_address: str | None = None,
     changes: Mapping[str, object] = {},
+    initial: InitialWeights | None = None,
 ) -> str:
     """As ``train``, with collectors on Ray: ``collectors`` and ``ray_address`` as of ``OnRay``.
 
@@ -88,4 +90,4 @@ def train_on_ray(
         ClusterError: If the run cannot continue with this cluster.
     """
     source = partial(OnRay, collectors=collectors, address=ray_address)
-    return train(config, seed, budget, resume, changes=changes, source=source)
+    return train(config, seed, budget, resume, changes=changes, source=source, initial=initial)
