@@ -35,7 +35,7 @@ def command(run: str, last: int | None, until: int | None, temperature: float | 
       breakout average RUN --last 1 -o last.safetensors      a checkpoint alone
       breakout average RUN --temperature 0.5   a PPO that draws its actions
     """
-    from breakout_env.agent.agent import save_agent
+    from breakout_env.agent.agent import initial_weights, save_agent
     from breakout_env.agent.network import build_network, network_of_run
     from breakout_env.agent.weights_file import average_weights, checkpoints_of, last_eighth
     from breakout_env.run.paths import AVERAGED_AGENT, updates_of
@@ -47,7 +47,9 @@ def command(run: str, last: int | None, until: int | None, temperature: float | 
     paths = checkpoints_of(run, until)
     paths = last_eighth(paths) if last is None else paths[-last:]
     first, newest = updates_of(paths[0]), updates_of(paths[-1])
-    card: dict[str, str | float] = dict(name=f'average_{newest}', updates=newest)
+    card: dict[str, object] = dict(name=f'average_{newest}', updates=newest)
+    if scale := initial_weights(paths[-1]).return_scale:
+        card['return_scale'] = scale  # so that a training can begin with the critic
     weights, network = average_weights(paths), network_of_run(paths[-1])
     if temperature is not None:
         if build_network(network, weights).output_name != 'logits':

@@ -56,6 +56,8 @@ def _refuse_contradictions(ctx: click.Context) -> None:
         ctx.fail('--overlap and --collectors exclude each other; expected one of them')
     if given['auto_resume'] and given['resume'] is not None:
         ctx.fail('--resume and --auto-resume exclude each other; expected one of them')
+    if given['resume'] is not None and given['begin_with'] is not None:
+        ctx.fail(f'--from is {given["begin_with"]}, beside --resume, which has its own weights; expected one of them')
     if given['resume'] and given['exp_name'] is not None:
         ctx.fail(f'--exp-name is {given["exp_name"]}, beside --resume {given["resume"]}; expected one folder')
 
@@ -99,6 +101,12 @@ def _refuse_contradictions(ctx: click.Context) -> None:
     help='Collect while learning, or one after the other; by default the former for PPO on several cores.',
 )
 @click.option(
+    '--from',
+    'begin_with',
+    type=click.Path(exists=True, dir_okay=False),
+    help='Begin with the weights of an agent or a checkpoint (RUN/ckpt/*.pth.tar) of the same network.',
+)
+@click.option(
     '--resume',
     is_flag=False,
     flag_value='',
@@ -127,6 +135,7 @@ def command(
     changes: tuple[Change, ...],
     threads: int | None,
     overlap: bool | None,
+    begin_with: str | None,
     resume: str | None,
     auto_resume: bool,
     collectors: int | Literal['auto'] | None,
@@ -145,11 +154,13 @@ def command(
       breakout train --hours 48 --env-steps 20000000
       breakout train --resume                 resume the last run
       breakout train --set policy.learn.learning_rate=0.0005
+      breakout train --from RUN/averaged.safetensors
       breakout train --collectors auto --ray auto --auto-resume --exp-name RUN
     """
     import torch
     from ding.utils import POLICY_REGISTRY
 
+    from breakout_env.agent.agent import initial_weights
     from breakout_env.run.budget import DEFAULT_ENV_STEPS, Budget
     from breakout_env.run.config import read_config_file
     from breakout_env.run.folder import folder_below_here, run_to_resume
@@ -175,23 +186,24 @@ def command(
             threads = max(1, torch.get_num_threads() // 2)
         if threads is not None:
             torch.set_num_threads(threads)
+        initial = None if begin_with is None else initial_weights(begin_with)
         budget = Budget(**limits) if any(limits.values()) else Budget(env_steps=DEFAULT_ENV_STEPS)
         try:
             if collectors is None:
                 from breakout_env.run.pipeline import train
 
-                folder = train(file, seed, budget, run, bool(overlap), values)
+                folder = train(file, seed, budget, run, bool(overlap), values, initial=initial)
             else:
                 from breakout_env.cluster.ray_source import train_on_ray
 
-                folder = train_on_ray(file, seed, budget, run, collectors, ray_address, values)
+                folder = train_on_ray(file, seed, budget, run, collectors, ray_address, values, initial)
         except (torch.OutOfMemoryError, MemoryError) as error:
             raise click.ClickException(
                 f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume '
                 f'it by {shell_command("breakout", "train", "--resume")}, with a smaller policy.learn.batch_size or '
                 'replay buffer'
             ) from None
-    again: dict[str, object] = {} if auto_resume else dict(exp_name=None, resume=folder)
+    again: dict[str, object] = {} if auto_resume else dict(exp_name=None, begin_with=None, resume=folder)
     stop_value = values.get('env.stop_value', file.main.env.get('stop_value'))
     _say_what_is_next(ctx, folder, budget, stop_value, again)
 

@@ -18,7 +18,7 @@ import click
 import torch
 from tabulate import tabulate
 
-from breakout_env.agent.agent import load_agent, save_agent
+from breakout_env.agent.agent import initial_weights, load_agent, save_agent
 from breakout_env.agent.evaluation import evaluate
 from breakout_env.agent.network import network_of_run
 from breakout_env.agent.weights_file import average_weights, checkpoints_of
@@ -127,6 +127,7 @@ def main(run: str, name: str, config: str, temperature: float | None, note: str 
         click.echo(f'{protocol}: {reports[protocol].mean:.1f}')
     facts['scores'] = {protocol: report.summary() for protocol, report in reports.items()}
     facts['limits'] = LIMITS
+    facts['return_scale'] = initial_weights(newest).return_scale
     if note:
         facts['note'] = note
     PRETRAINED.mkdir(exist_ok=True)

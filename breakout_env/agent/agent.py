@@ -6,6 +6,7 @@ Beside its weights is its card, a JSON object, all of whose keys are optional:
 - ``env_steps``, ``updates``, ``seed`` (int), ``hours`` (float), ``commit``, ``config`` (str): the training.
 - ``temperature`` (float), for the policy of an actor-critic: games are played with actions drawn from it, its logits
   divided by this; without it they are played with the most probable ones. An agent with Q values has none.
+- ``return_scale`` (object), the units of a critic that learned normalised returns: ``policy/return_scale.py``.
 - ``scores`` (object): for each protocol of ``evaluation.PROTOCOLS`` what ``evaluation.Report.summary`` gives.
 """
 
@@ -22,8 +23,10 @@ from safetensors.torch import save
 from scipy.special import softmax
 
 from ..envs.options import BreakoutOptions
+from ..policy.initial_weights import InitialWeights
+from ..policy.return_scale import ScaleState
 from ..utils.atomic_file import write_bytes
-from ..utils.options import Between, validate
+from ..utils.options import Between, Expected, validate
 from .network import ENV_OPTIONS, Config, PlayingNetwork, build_network, network_config, network_of_run
 from .weights_file import Weights, read_weights
 
@@ -33,6 +36,7 @@ LONGEST_NAME = 60
 Card = Mapping[str, Any]
 _OBJECT = TypeAdapter(dict[str, Any])
 _Temperature = Annotated[float, Between(0.01, 100.0)] | None
+_ReturnScale = Annotated[ScaleState, Expected('numbers `count`, `mean` and `variance`, as lean_ppo saves them')] | None
 
 
 class Agent:
@@ -126,7 +130,7 @@ def load_agent(path: str | Path | None = None, device: str = 'cpu') -> Agent:
         raise ValueError(f'the device is {device!r}; expected cpu or cuda') from None
     if kind == 'cuda' and not torch.cuda.is_available():
         raise ValueError(f'the device is {device!r}, but PyTorch finds no GPU here; expected cpu')
-    weights, metadata = read_weights(path)
+    weights, metadata, _ = read_weights(path)
     card: Card = {}
     config = network_of_run(path) if metadata is None else {}
     try:
@@ -138,6 +142,16 @@ def load_agent(path: str | Path | None = None, device: str = 'cpu') -> Agent:
     # terminals obey control characters, and the name comes from a file that anyone may have written
     name = ''.join(filter(str.isprintable, str(card.get('name') or Path(path).name.split('.')[0])))
     return Agent(model.to(device), card, name[:LONGEST_NAME], config)
+
+
+def initial_weights(path: str | Path) -> InitialWeights:
+    """Read what a training can begin with from an agent's file or a checkpoint: the weights that act, and the units of
+    a critic that learned normalised returns. Raises as ``load_agent``.
+    """
+    weights, metadata, scale = read_weights(path)
+    if metadata is not None:
+        scale = _json_object(metadata, 'card').get('return_scale')
+    return InitialWeights(os.fspath(path), weights, validate(f'{path}:', 'return_scale', scale, _ReturnScale))
 
 
 def save_agent(

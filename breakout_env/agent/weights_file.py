@@ -10,7 +10,7 @@ import pickle
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -24,13 +24,21 @@ Weights = dict[str, torch.Tensor]
 _SHARE, _FEWEST, _MOST = 8, 2, 16
 
 
-def read_weights(path: str | Path) -> tuple[Weights, dict[str, str] | None]:
+class SavedNetwork(NamedTuple):
+    """What a file holds of a network."""
+
+    # On the CPU. Of a DI-engine checkpoint the averaged weights if it has them, else those of ``model``.
+    weights: Weights
+    # Of a safetensors file; None for a checkpoint.
+    metadata: dict[str, str] | None
+    # Of a checkpoint: its `return_scale`, unchecked; None if it has none.
+    return_scale: object
+
+
+def read_weights(path: str | Path) -> SavedNetwork:
     """The weights of a network, from an agent in safetensors or a checkpoint in PyTorch's format. The first bytes of
     the file tell which, not its name.
 
-    Returns:
-        The tensors by name, on the CPU: of a DI-engine checkpoint the averaged weights if it has them, else those of
-        ``model``. Then the metadata of the safetensors file; None for a checkpoint.
     Raises:
         OSError: If the file cannot be opened.
         ValueError: If it has neither format, is damaged, or holds more than tensors and numbers.
@@ -41,21 +49,28 @@ def read_weights(path: str | Path) -> tuple[Weights, dict[str, str] | None]:
     except OSError as error:
         raise type(error)(f'{path} cannot be read ({error.strerror}); expected a checkpoint or an agent') from None
     # safetensors: the length of the header in eight bytes, then the header, a JSON object
-    weights, metadata = _read_safetensors(path) if start[8:] == b'{' else (_read_checkpoint(path), None)
+    if start[8:] == b'{':
+        found = _read_safetensors(path)
+    else:
+        content = _read_checkpoint(path)
+        found = SavedNetwork(content.get(EMA_KEY, content.get('model', content)), None, content.get('return_scale'))
+    weights = found.weights
     if not isinstance(weights, Mapping) or not weights or not all(_is_weight(*item) for item in weights.items()):
         raise ValueError(f'{path} holds no weights of a network; expected tensors, in a checkpoint under `model`')
-    return dict(weights), metadata
+    return found._replace(weights=dict(weights))
 
 
-def _read_safetensors(path: str | Path) -> tuple[Weights, dict[str, str]]:
+def _read_safetensors(path: str | Path) -> SavedNetwork:
     try:
         with safe_open(path, framework='pt') as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+            return SavedNetwork(tensors, file.metadata() or {}, None)
     except SafetensorError as error:
         raise ValueError(f'{path} is not a complete safetensors file: it is truncated or damaged ({error})') from None
 
 
-def _read_checkpoint(path: str | Path) -> Any:
+def _read_checkpoint(path: str | Path) -> Mapping[str, Any]:
+    """What is in a checkpoint; nothing, if that is not a dict."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')  # about formats that are then rejected
@@ -68,7 +83,7 @@ def _read_checkpoint(path: str | Path) -> Any:
         logger.debug('%s', error)
         reason = 'it is truncated, damaged, or has another format'
     else:
-        return content.get(EMA_KEY, content.get('model', content)) if isinstance(content, Mapping) else None
+        return content if isinstance(content, Mapping) else {}
     raise ValueError(f'{path} is neither a checkpoint nor an agent in safetensors: {reason}')
 
 
@@ -114,7 +129,7 @@ def average_weights(paths: Sequence[Path]) -> Weights:
     total: Weights = {}
     for path in paths:
         # in float64, so that the order of the files does not matter
-        weights = {name: value.to(torch.float64) for name, value in read_weights(path)[0].items()}
+        weights = {name: value.to(torch.float64) for name, value in read_weights(path).weights.items()}
         total = total or {name: torch.zeros_like(value) for name, value in weights.items()}
         if {name: value.shape for name, value in weights.items()} != {name: part.shape for name, part in total.items()}:
             raise ValueError(f'{path} has another network than {paths[0]}; expected checkpoints of one run')

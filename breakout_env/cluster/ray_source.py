@@ -9,6 +9,7 @@ from typing import cast
 import torch
 from ding.worker import BaseSerialCommander, IBuffer
 
+from ..policy.initial_weights import InitialWeights
 from ..policy.lean_ppo import Samples
 from ..replay.batch import FrameBatch
 from ..run.budget import Budget
@@ -116,6 +117,7 @@ def train_on_ray(
     collectors: CollectorCount = 'auto',
     ray_address: str | None = None,
     changes: Mapping[str, object] = {},
+    initial: InitialWeights | None = None,
 ) -> str:
     """As ``train``, with collectors on Ray: ``collectors`` and ``ray_address`` as of ``OnRay``.
 
@@ -123,4 +125,4 @@ def train_on_ray(
         ClusterError: If the run cannot continue with this cluster.
     """
     source = partial(OnRay, collectors=collectors, address=ray_address)
-    return train(config, seed, budget, resume, changes=changes, source=source)
+    return train(config, seed, budget, resume, changes=changes, source=source, initial=initial)

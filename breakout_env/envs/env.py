@@ -5,7 +5,7 @@ import os
 import weakref
 from collections.abc import Callable, Mapping
 from operator import methodcaller
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import gym  # DI-engine checks spaces by the classes of gym, not of gymnasium
 import numpy as np
@@ -28,6 +28,7 @@ from .resources import Resources, State
 
 # Environments of one pipeline: beyond some thousands it is a mistake, or a matter for several machines.
 ENV_COUNT = Annotated[int, Between(1, 4096)]
+_Caller = Literal['collector', 'evaluator']
 _Resource = TypeVar('_Resource')
 
 
@@ -53,6 +54,8 @@ class BreakoutEnv(BaseEnv):
     _seed: int | None = None
     _seed_is_new = True
     _replay_folder: str | None = None
+    # The config that the class was called with: a subclass may have options that it does not hand on.
+    _cfg: Any
     # State of one environment that is never copied: open resources, the random generators of games and emulators, and
     # the game in progress, which is an attribute only while the emulator is open.
     _resources: Resources
@@ -63,6 +66,7 @@ class BreakoutEnv(BaseEnv):
     def __new__(cls, *args: object, **kwargs: object) -> Self:
         env = super().__new__(cls)
         env._resources = Resources()
+        env._cfg = args[0] if args else kwargs.get('cfg', {})
         leave_ctrl_c_to_manager()
         weakref.finalize(env, env._resources.close)  # at garbage collection or at exit, whichever comes first
         return env
@@ -70,6 +74,7 @@ class BreakoutEnv(BaseEnv):
     def __init__(self, cfg: Mapping = {}) -> None:
         """``cfg``: ``BreakoutOptions``, dict or EasyDict. A ValueError names an option that is wrong."""
         self._options = options = BreakoutOptions.from_config(cfg)
+        self._cfg = copy.deepcopy(self._cfg)
         sizes = options.model_sizes
         low, high, dtype = (0, 255, np.uint8) if options.obs_dtype == 'uint8' else (0.0, 1.0, np.float32)
         self.observation_space = gym.spaces.Box(low, high, tuple(sizes['obs_shape']), dtype)
@@ -303,6 +308,21 @@ class BreakoutEnv(BaseEnv):
     def create_evaluator_env_cfg(cfg: dict) -> list[dict]:
         """The same for ``evaluator_env_num`` environments, with ``is_train=False``."""
         return _env_cfgs(cfg, 'evaluator')
+
+    def clone(self, caller: str = 'collector') -> Self:
+        """A new, closed environment of the same class and config, without the seed and replay folder. DI-engine's Agent
+        API (``ding.bonus``) and ``setup_ding_env_manager`` make their environments so.
+
+        Arguments:
+            caller: Whose options it has, ``'collector'`` or ``'evaluator'``.
+        Raises:
+            ValueError: If ``caller`` is another.
+        """
+        role = validate('argument', 'caller', caller, _Caller)
+        cfg = copy.deepcopy(self._cfg)
+        cfg[f'{role}_env_num'] = 1
+        make = self.create_collector_env_cfg if role == 'collector' else self.create_evaluator_env_cfg
+        return type(self)(make(cfg)[0])
 
     def _index_of(self, action: object) -> int:
         array, highest = whole_numbers(action), self._action_count - 1

@@ -105,7 +105,7 @@ class Mirror:
             if not torch.allclose(weight, _mirrored(weight, rows, columns), rtol=1e-3, atol=1e-5):
                 raise ValueError(
                     'the loaded weights come from a training without the policy option `learn.mirror`, which is True '
-                    '(bool); expected policy.learn.mirror=False to resume it'
+                    '(bool); expected policy.learn.mirror=False to train them'
                 )
 
     def average_gradients(self) -> None:

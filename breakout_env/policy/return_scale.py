@@ -2,11 +2,23 @@
 
 import math
 from collections.abc import Iterable
+from typing import Annotated
 
 import torch
+from typing_extensions import TypedDict
+
+from ..utils.options import Between
 
 # Share of mean and variance that a minibatch replaces, and the smallest deviation.
 RETURNS_SHARE, SMALLEST_DEVIATION = 0.001, 0.01
+
+
+class ScaleState(TypedDict):
+    """What a run saves: the number of minibatches, and mean and variance of their returns."""
+
+    count: Annotated[float, Between(0, 1e15)]
+    mean: Annotated[float, Between(-1e15, 1e15)]
+    variance: Annotated[float, Between(0, 1e15)]
 
 
 class ReturnScale:
@@ -25,7 +37,7 @@ class ReturnScale:
 
     def __init__(self) -> None:
         """Mean 0 and deviation 1, until there are returns."""
-        self.state = dict(count=0.0, mean=0.0, variance=1.0)
+        self.state = ScaleState(count=0.0, mean=0.0, variance=1.0)
 
     @property
     def mean(self) -> float:
@@ -44,7 +56,7 @@ class ReturnScale:
         share = max(1 / count, RETURNS_SHARE)
         variance, apart = returns.var(correction=0).item(), returns.mean().item() - mean
         spread = (1 - share) * self.state['variance'] + share * (variance + (1 - share) * apart**2)
-        self.state = dict(count=count, mean=mean + share * apart, variance=spread)
+        self.state = ScaleState(count=count, mean=mean + share * apart, variance=spread)
         for critic in critics:
             critic.weight.mul_(deviation / self.deviation)
             critic.bias.mul_(deviation).add_(mean - self.mean).div_(self.deviation)

@@ -34,6 +34,7 @@ from tqdm import tqdm
 
 from ..compat.ding_log_files import close_log_files
 from ..compat.ding_timers import use_plain_timers
+from ..policy.initial_weights import InitialWeights
 from ..utils import run_registry
 from ..utils.command_line import process_as_found
 from ..worker.collector import Settings
@@ -171,12 +172,16 @@ class Training:
         stop: StopRequest,
         at_the_end: contextlib.ExitStack,
         source: Callable[[RunParts], ExperienceSource],
+        initial: InitialWeights | None,
     ) -> None:
         self.cfg, self.budget, self.stop, self.at_the_end = cfg, budget, stop, at_the_end
+        self.initial = initial
         self.as_given = copy.deepcopy(cfg)  # the parts change the config
         set_pkg_seed(cfg.seed, use_cuda=cfg.policy.cuda)
         # The policy holds the network in three modes (learn, collect, eval); each worker drives one of them.
         policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
+        if initial is not None:
+            initial.load(policy.learn_mode)
         self.as_given.policy.model = copy.deepcopy(cfg.policy.model)  # the policy's own where the file names none
         tb_logger = SummaryWriter(os.path.join(cfg.exp_name, CURVES))
         logs = dict(tb_logger=tb_logger, exp_name=cfg.exp_name)
@@ -192,6 +197,8 @@ class Training:
 
     def run(self, new_folder: NewFolder) -> None:
         self.learner.call_hook('before_run')  # restores the run if it is resumed
+        if self.initial is not None and not self.learner.train_iter:
+            self.parts.print_line(f'The training begins with the weights of {self.initial.path}')
         self.at_the_end.callback(self.learner.call_hook, 'after_run')  # saves a checkpoint, and the run
         save_config(self.as_given)
         new_folder.begun = True
@@ -244,6 +251,7 @@ def train(
     overlap: bool = False,
     changes: Mapping[str, object] = {},
     source: Callable[[RunParts], ExperienceSource] | None = None,
+    initial: InitialWeights | None = None,
 ) -> str:
     """Train until the budget, the config's ``stop_value`` or a request to stop.
 
@@ -255,10 +263,12 @@ def train(
         overlap: Whether to collect while learning, else one after the other.
         changes: Values that replace the config's, by their paths.
         source: Makes what collects and evaluates; None for this process.
+        initial: Weights to begin with, as ``initial_weights`` reads them from a file; None for random ones. A resumed
+            run keeps its weights.
     Returns:
         The experiment folder with ``ckpt``, ``log`` and the merged config.
     Raises:
-        ConfigError: As ``merged_config``.
+        ConfigError: As ``merged_config``, or if the initial weights do not fit.
     """
     cfg = merged_config(config, seed, budget, resume, changes, on_ray=source is not None)
     with contextlib.ExitStack() as at_the_end:  # from the last entry up, each in any case
@@ -267,7 +277,8 @@ def train(
         stop = at_the_end.enter_context(StopRequest())  # before the managers fork: Ctrl-C is not for their workers
         run_registry.register(cfg.exp_name, 'stop', stop)  # collectors and evaluators look at it after each env step
         # this name keeps the parts of the run until its last save
-        training = Training(cfg, budget, stop, at_the_end, source or partial(InThisProcess, overlap=overlap))
+        source = source or partial(InThisProcess, overlap=overlap)
+        training = Training(cfg, budget, stop, at_the_end, source, initial)
         training.run(new_folder)
     return cfg.exp_name
 

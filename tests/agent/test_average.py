@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from breakout_cli import main
 from breakout_env import PixelActorCritic, PixelDRQN
-from breakout_env.agent.agent import load_agent, save_agent
+from breakout_env.agent.agent import initial_weights, load_agent, save_agent
 from breakout_env.agent.weights_file import average_weights, checkpoints_of, last_eighth
 from helpers.agents import SMALL, SMALL_CONFIG, config_of, observations, small_network, write_checkpoint
 from helpers.processes import ROOT
@@ -69,6 +69,14 @@ def test_an_average_written_elsewhere_has_the_sizes_of_its_run(tmp_path, output)
     assert (agent.screen_size, agent.frame_skip, agent.temperature) == (86, 3, 0.5)
     os.remove(run / 'total_config.py')
     assert "without its run's total_config.py" in average(run, '-o', 'again', code=1) and not os.path.exists('again')
+
+
+def test_an_average_keeps_the_scale_of_the_critic(tmp_path):
+    run = write_run(tmp_path / 'run', actor, config_of('pixel_actor_critic'))
+    newest, scale = checkpoints_of(run)[-1], dict(count=9.0, mean=3.0, variance=4.0)
+    torch.save(dict(torch.load(newest, weights_only=True), return_scale=scale), newest)
+    average(run, '-o', 'agent')
+    assert initial_weights('agent').return_scale == scale
 
 
 def test_a_temperature_is_refused_for_a_run_of_q_values(run_folder):

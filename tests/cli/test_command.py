@@ -105,7 +105,7 @@ def test_ppo_collects_while_it_learns_on_half_the_threads(monkeypatch, tmp_path,
     text = (ROOT / 'configs' / f'breakout_{name}_config.py').read_text()
     path.write_text(text.replace("type='lean_ppo'", "type='their_ppo'") if name != config else text)
 
-    def train(file, seed, budget, resume, overlap, changes):
+    def train(file, seed, budget, resume, overlap, changes, **others):
         started.append((overlap, used[-1]))
         return file.main.exp_name
 

@@ -1,6 +1,8 @@
 """The real commands in a user's folder, as the guides print them: train, evaluate, record; task; make; a wheel."""
 
+import os
 import re
+import runpy
 import shutil
 import sys
 import zipfile
@@ -9,6 +11,7 @@ from pathlib import Path
 import av
 import pytest
 
+from breakout_env.agent.agent import load_agent
 from helpers.processes import BIN, ROOT, completed, run
 from helpers.runs import DQN, NAME, check_trained, shortened, weights
 
@@ -53,6 +56,40 @@ def test_task_pipeline_of_the_examples_trains_in_one_process_and_in_three(tmp_pa
     assert all(re.search(line, output, re.S) for line in (r'Evaluation: .*Env Step\(0\)', r'Training: .*Loss\(0\.'))
     (checkpoint,) = tmp_path.glob('experiments/task_pipeline*/ckpt/final.pth.tar')
     assert all(value.isfinite().all() for value in weights(checkpoint).values())
+
+
+def test_the_agent_api_trains_deploys_and_evaluates(tmp_path):
+    sizes = (r'_env_num=8', '_env_num=2'), (r'env_num=8,', 'env_num=2,'), (r'(size=)20000', r'\g<1>200')
+    times = (r'eval_freq=\d+', 'eval_freq=100'), (r'(episode_frames=)\d+', r'\g<1>400')
+    example = shortened(ROOT / 'examples' / 'agent_api.py', tmp_path, *sizes, *times)
+    output = run([sys.executable, example], tmp_path, BREAKOUT_ENV_STEPS='600')
+    assert re.search(r'8 games: EvalReturn.*1 game: EvalReturn', output, re.S)
+    assert all(value.isfinite().all() for value in weights(tmp_path / 'breakout_agent/ckpt/eval.pth.tar').values())
+
+
+# of each of the four trainings
+SMALL_PPO = {
+    'env.collector_env_num': 4,
+    'env.evaluator_env_num': 1,
+    'env.n_evaluator_episode': 1,
+    'env.evaluator.max_episode_frames': 200,
+    'policy.collect.n_sample': 64,
+    'policy.learn.batch_size': 32,
+    'policy.learn.update_per_collect': 4,
+    'policy.model.encoder_hidden_size_list': '[4,8,8,8,8,16]',
+}
+
+
+def test_the_shipped_agents_trainings_begin_with_each_others_weights(tmp_path):
+    more = ' '.join(['--env-steps 128', *(f'--set {path}={value}' for path, value in SMALL_PPO.items())])
+    path = f'{BIN}:{os.environ["PATH"]}'
+    output = run([ROOT / 'tools' / 'train_shipped_agent.sh'], tmp_path, MORE=more, OUT='runs', PATH=path)
+    begun = re.findall(r'begins with the weights of runs/(\w+).safetensors\nTraining in runs/(\w+)\n', output)
+    assert begun == [('first', 'second'), ('second', 'third'), ('third', 'fourth')]
+    agent = load_agent(tmp_path / 'runs' / 'fourth.safetensors')
+    assert agent.temperature == 1 and agent.card['return_scale']['count'] == 4 * 8, 'minibatches of all trainings'
+    policy = runpy.run_path(str(tmp_path / 'runs' / 'fourth' / 'total_config.py'))['exp_config']['policy']
+    assert (policy['discount_factor'], policy['learn']['discount_end']) == (0.9992, 0.9994)
 
 
 def test_make_names_the_python_versions_that_it_needs(tmp_path):

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from ding.envs import BaseEnv
+from ding.envs import BaseEnv, setup_ding_env_manager
 from ding.envs.env.env_implementation_check import (
     check_all,
     check_obs_deepcopy,
@@ -220,3 +220,42 @@ def test_render_returns_the_picture_in_colour_also_through_di_engine(make):
     np.testing.assert_array_equal(env.render('rgb_array'), picture)
     with pytest.raises(ValueError, match="expected 'rgb_array'"):
         env.render('depth_array')
+
+
+class Slower(BreakoutEnv):
+    """A subclass with an attribute, as users have."""
+
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        self.speed = 0.5
+
+
+@pytest.mark.parametrize('cls', [BreakoutEnv, Slower])
+def test_a_clone_has_the_class_and_the_options_of_its_caller(cls):
+    given = dict(noop_max=3, collector=dict(frame_skip=2), evaluator=dict(frame_skip=3))
+    env = cls(given)
+    given['noop_max'] = 5
+    env.seed(0)
+    env.reset()
+    try:
+        evaluator, collector, again = env.clone('evaluator'), env.clone(), env.clone('evaluator').clone()
+    finally:
+        env.close()
+    assert {type(each) for each in (evaluator, collector, again)} == {cls}
+    assert "state='closed'" in repr(evaluator) and 'frame_skip=3' in repr(evaluator)
+    assert all('frame_skip=2' in repr(each) and 'noop_max=3' in repr(each) for each in (collector, again))
+    assert 'episodic_life=False' in repr(evaluator) and 'is_train=True' in repr(again)
+    with pytest.raises(ValueError, match="`caller` is 'actor' .*expected one of 'collector', 'evaluator'"):
+        env.clone('actor')
+
+
+@pytest.mark.parametrize('debug', [True, False], ids=['here', 'in processes'])
+def test_di_engines_manager_of_clones_plays(debug):
+    manager = setup_ding_env_manager(BreakoutEnv(), 2, 'fork', debug, caller='evaluator')
+    manager.launch()
+    try:
+        assert manager.ready_obs.shape == (2, 4, 84, 84)
+        timesteps = manager.step([np.int64(FIRE)] * 2)
+        assert [each.info['lives'] for each in timesteps] == [5, 5]
+    finally:
+        manager.close()

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from ding.config import compile_config, read_config
 
 from breakout_cli import main
+from breakout_env.agent.agent import PRETRAINED
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import checked_config, merged_config, read_config_file, save_config
 from breakout_env.run.config_checks import paths, value_at
@@ -224,6 +225,7 @@ def test_target_theta_counts_where_the_update_frequency_is_none():
         (['train', '--resume', 'a_file'], 'no saved run is there'),
         (['train', '--resume', os.fsdecode(b'a\xff')], "`--resume` is 'a\\udcff' (str); expected a path in printable"),
         (['train', '-c', PPO, '--collectors', '1'], "is 'rollout', which collects in one process with its learner"),
+        (['train', '--resume', '--from', 'a_file'], '--from is a_file, beside --resume, which has its own weights'),
         (['train', '-c', ON_POLICY], 'expected `ding -m serial_onpolicy`'),
     ],
     ids=lambda value: ' '.join(value)[:30] if isinstance(value, list) else '',
@@ -231,3 +233,9 @@ def test_target_theta_counts_where_the_update_frequency_is_none():
 def test_wrong_option_on_the_command_line_is_refused(words, message, here):
     Path('a_file').touch()
     assert message in refused(*words) and files_below(here) == ['a_file']
+
+
+def test_an_agent_of_another_network_is_refused_and_leaves_no_run(here):
+    error = refused('train', '-c', PPO, '--exp-name', 'mine', '--from', str(PRETRAINED))
+    assert 'where critic.weight is (1, 512); expected that of the config' in error
+    assert 'layers of [1, 16, 32, 32, 256, 4]' in error and not files_below(here)

@@ -6,11 +6,12 @@ import pytest
 import torch
 from easydict import EasyDict
 
+from breakout_env.policy.initial_weights import InitialWeights
 from breakout_env.run.budget import Budget
 from breakout_env.run.paths import saves_in
 from breakout_env.run.pipeline import Fragment, train
 from helpers.replay import transitions
-from helpers.runs import N_SAMPLE, UPDATES
+from helpers.runs import N_SAMPLE, UPDATES, weights
 
 BUDGET = Budget(env_steps=80)
 
@@ -57,3 +58,26 @@ def test_a_run_ends_by_its_budget_or_its_score_and_is_saved(config, reached_at, 
     (save,) = saves_in(Path(folder))
     assert (save['iteration'], save['env_step']) == (UPDATES * fragments, N_SAMPLE * fragments)
     assert ('The budget of 80 env steps is used up' in capsys.readouterr().out) is (reached_at is None)
+
+
+def test_initial_weights_begin_a_run_and_do_not_change_a_resumed_one(config, capsys):
+    first, changes = [], {'policy.random_collect_size': 0, 'policy.learn.resume_training': False}
+
+    def source(parts):
+        first.append(Scripted(parts, None))
+        return first[-1]
+
+    folder = train(str(config), 0, BUDGET, changes=changes, source=source)
+    newest = weights(Path(folder, 'ckpt', f'iteration_{10 * UPDATES}.pth.tar'))
+    initial = InitialWeights('a/file', newest, None)
+    frozen = {**changes, 'policy.learn.learning_rate': 1e-12}
+    begun = train(str(config), 1, BUDGET, changes=frozen, source=source, initial=initial)
+    same = weights(Path(begun, 'ckpt', f'iteration_{10 * UPDATES}.pth.tar'))
+    assert begun != folder and all(torch.allclose(newest[name], same[name]) for name in newest)
+    assert 'The training begins with the weights of a/file' in capsys.readouterr().out
+
+    other = InitialWeights('a/file', {name: torch.zeros_like(value) for name, value in newest.items()}, None)
+    train(str(config), 0, BUDGET, resume=begun, changes=frozen, source=source, initial=other)
+    assert 'begins with' not in capsys.readouterr().out
+    resumed = weights(Path(begun, 'ckpt', f'iteration_{10 * UPDATES}.pth.tar'))
+    assert all(torch.allclose(newest[name], resumed[name]) for name in newest)

@@ -138,7 +138,7 @@ def test_a_log_file_gets_the_folder_and_a_line_every_ten_seconds(stderr_is_a_ter
 
 
 def test_memory_is_watched_every_few_seconds(tmp_path, monkeypatch):
-    looks, watch = [], SimpleNamespace(look=lambda: looks.append(run.now_s))
+    looks, watch = [], SimpleNamespace(poll=lambda: looks.append(run.now_s))
     monkeypatch.setattr('breakout_env.run.progress.MemoryWatch', lambda warn: watch)
     run = ProgressRun(tmp_path, log_every_s=600.0)
     for second in range(12):
