@@ -144,7 +144,7 @@ def command(
 ) -> None:
     """Train an agent on Breakout.
 
-    That is by PPO, on Ray by DQN, or as a config says. Whichever of --env-steps, --updates, --episodes and --hours
+    That is by PPO, or as a config says. Whichever of --env-steps, --updates, --episodes and --hours
     comes first ends the run; the default is ten million env steps. The run is saved when it ends, also by Ctrl-C or
     SIGTERM.
 
@@ -164,13 +164,13 @@ def command(
     from breakout_env.run.budget import DEFAULT_ENV_STEPS, Budget
     from breakout_env.run.config import read_config_file
     from breakout_env.run.folder import folder_below_here, run_to_resume
-    from breakout_env.run.recipes import RECIPES, RECIPES_ON_RAY, shipped
+    from breakout_env.run.recipes import RECIPES, shipped
     from breakout_env.utils.command_line import process_as_found, shell_command
 
     with process_as_found():
         device = device_of(device)
         if config is None:
-            recipe = (RECIPES if collectors is None else RECIPES_ON_RAY)[device == 'cuda']
+            recipe = RECIPES[device == 'cuda']
             click.echo(f'The config for this machine: {recipe}')
         file = read_config_file(config or str(shipped(recipe)))
         values = {'policy.cuda': device == 'cuda', **{change.key: change.value for change in changes}}

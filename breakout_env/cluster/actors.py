@@ -7,7 +7,6 @@ import tempfile
 from functools import partial
 from typing import Any, NamedTuple
 
-import safetensors.torch
 import torch
 from ding.envs import create_env_manager, get_vec_env_setting
 from ding.policy import PolicyFactory, create_policy
@@ -16,10 +15,11 @@ from ding.worker import create_serial_collector, create_serial_evaluator
 from easydict import EasyDict
 
 from ..compat.ding_timers import use_plain_timers
+from ..run.config import collects_rollouts
 from ..worker.collector import Settings, scores_in
 from ..worker.nstep_collector import number_episodes_from
 from ..worker.step_callback import StepCallback
-from .fragment import Event, EventRecorder, pack
+from .fragment import Event, EventRecorder, pack, unpack_weights
 
 
 class PackedFragment(NamedTuple):
@@ -60,7 +60,9 @@ class _Actor:
             # at random, as another actor has other episodes, and so has this one after a restart
             number_episodes_from(secrets.randbits(31) << 20)
             self._games: list[float] = []
-            env = StepCallback(env, lambda timesteps: self._games.extend(scores_in(timesteps)))
+            self._collects_rollouts = collects_rollouts(cfg)
+            if not self._collects_rollouts:  # these count games themselves, and exchange batches with the manager
+                env = StepCallback(env, lambda timesteps: self._games.extend(scores_in(timesteps)))
         create = create_serial_collector if collects else create_serial_evaluator
         worker_cfg = cfg.policy.collect.collector if collects else cfg.policy.eval.evaluator
         # DI-engine's workers write a text log below the current folder. It is open, so writing goes on
@@ -81,16 +83,24 @@ class _Actor:
         if weights[0] != self._weights:
             import ray  # not before ``ray_session`` has prepared it: the learner imports this file, too
 
-            self._policy.load_state_dict(dict(model=safetensors.torch.load(ray.get(weights[0]))))
+            self._policy.load_state_dict(unpack_weights(ray.get(weights[0])))
             self._weights = weights[0]
 
 
 class CollectorActor(_Actor):
-    """Collects rollout fragments on request."""
+    """Collects fragments on request: transitions, or its part of a rollout."""
 
-    def __init__(self, cfg: EasyDict) -> None:
-        # at random: no two collectors play the same games, nor does one that was restarted repeat its own
-        super().__init__(cfg, 'collect', seed=secrets.randbits(31))
+    def __init__(self, cfg: EasyDict, seed: int | None = None, env_num: int | None = None) -> None:
+        """
+        Arguments:
+            seed: None for one by chance: no two collectors play the same games, nor does one that was restarted repeat
+                its own.
+            env_num: Environments; None for those of the config.
+        """
+        if env_num is not None:
+            cfg = copy.deepcopy(cfg)
+            cfg.env.collector_env_num = env_num
+        super().__init__(cfg, 'collect', seed=secrets.randbits(31) if seed is None else seed)
         self._is_random = False
 
     def collect(
@@ -99,7 +109,7 @@ class CollectorActor(_Actor):
         """Collect a fragment.
 
         Arguments:
-            n_sample: Transitions.
+            n_sample: Transitions, or env steps of a rollout.
             env_step: Env steps of the whole run so far, over which curves are drawn.
             is_random: Whether this is the random play before the first update.
             settings: The policy's, such as epsilon.
@@ -113,7 +123,8 @@ class CollectorActor(_Actor):
         if not is_random or self._random_policy is self._policy:
             self._load(weights)
         worker.envstep = env_step
-        transitions = worker.collect(
+        games_before = worker.games if self._collects_rollouts else 0
+        collected = worker.collect(
             n_sample=n_sample,
             train_iter=version,
             random_collect=is_random,
@@ -121,7 +132,12 @@ class CollectorActor(_Actor):
             policy_kwargs=settings,
         )
         games, self._games = self._games, []
-        return PackedFragment(pack(transitions), worker.envstep - env_step, games, self._recorder.take())
+        if self._collects_rollouts:
+            games = (
+                worker.state()['game_returns'][-(worker.games - games_before) :] if worker.games > games_before else []
+            )
+            collected = [dict(zip(collected._fields, step)) for step in zip(*collected)]
+        return PackedFragment(pack(collected), worker.envstep - env_step, games, self._recorder.take())
 
 
 class EvaluatorActor(_Actor):

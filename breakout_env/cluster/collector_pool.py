@@ -1,26 +1,26 @@
-"""All collectors of a run as one: requested from Ray actors, counted once, restarted where they die."""
+"""All collectors of a run as one: Ray actors that play in rounds, counted once, restarted where they die."""
 
 import time
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-import torch
+import numpy as np
 from easydict import EasyDict
 
+from ..run.config import collects_rollouts
 from ..run.start import last_line
 from ..utils import run_registry
 from ..worker.collector import GameScores, Settings, random_play
 from .actors import CollectorActor, PackedFragment
-from .fragment import pack_weights, unpack
+from .fragment import pack_weights
 from .ray_session import EVALUATOR_CPUS, ClusterError, CollectorCount
 
-# A collector has its next request before it has answered one, so that it never waits for the learner.
-_REQUESTS_EACH = 2
-# Finished fragments beyond which no more are requested: the learner is the slower side then, and play would get old.
-_READY = 2
-_RESIZE_EVERY_S = 5.0
-# A collector whose requests fail this often in a row, without having died, cannot work.
+# How long one wait for answers is, before it looks at a request to stop.
+_POLL_S = 0.5
+# The last fragments of a round may take three times as long as the first half of them, and at least this long.
+_LATE_S, _LATE_FACTOR = 60.0, 3.0
+# A collector that fails this often in a row, without having died, cannot work.
 _FAILURES = 5
 _CLOSE_S = 5.0
 # Seconds without a working collector after which a message says so.
@@ -38,186 +38,180 @@ class _Collector:
 
 
 class CollectorPool(GameScores):
-    """Requests rollout fragments from Ray actors, as many as the learner can use, and hands them over in the order of
-    their arrival. Env steps and games count when a fragment is handed over: what a collector that died was asked for is
-    collected again, and what is under way at the end is dropped. Ray restarts actors that die; nodes that leave or join
-    change the number of collectors while training continues.
+    """Plays rounds: each collector plays one fragment with the same weights, and the fragments are handed over in the
+    order of the collectors. Of a policy that learns from rollouts, the collectors share the environments of one
+    rollout, with seeds that follow from the run's, so that a run with the same collectors is repeatable; else each has
+    all environments of the config, and games by chance.
+
+    Ray restarts collectors that die. Their fragment is lost, and so is one that is late; their environments begin new
+    games. Nodes that leave or join change the number of collectors from one round to the next.
 
     It stands where DI-engine's pipelines have a collector, so that saves, progress and commander find one.
     """
 
-    def __init__(self, ray: ModuleType, cfg: EasyDict, count: CollectorCount, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, ray: ModuleType, cfg: EasyDict, count: CollectorCount, print_line: Callable[[str], None]
+    ) -> None:
         """
         Arguments:
             ray, cfg: From ``ray_session``; the merged config.
             count: Collectors; ``'auto'`` for as many as the cluster has CPUs, now and later.
-            say: Called with each message to the user.
+            print_line: Called with each message to the user.
+        Raises:
+            ClusterError: If there would be more collectors than environments to share.
         """
         super().__init__()
         self.envstep = 0  # named as DI-engine's collectors have it
-        self.settings: Settings = {}  # the policy's, for the next requests
-        self._ray, self._cfg, self._count, self._say = ray, cfg, count, say
-        self._n_sample = cfg.policy.collect.n_sample
+        self.settings: Settings = {}  # the policy's, for the next round
+        self.random_steps = self.random_steps_left = 0  # of the random play before the first update
+        self._ray, self._cfg, self._count, self._print_line = ray, cfg, count, print_line
+        self._shares_envs = collects_rollouts(cfg)
+        self._env_num, self._n_sample = cfg.env.collector_env_num, cfg.policy.collect.n_sample
+        if self._shares_envs and count != 'auto' and count > self._env_num:
+            raise ClusterError(
+                f'--collectors is {count}; expected at most {self._env_num}, env.collector_env_num: they share the '
+                'environments'
+            )
         self._actor_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(CollectorActor)
         self._collectors: list[_Collector] = []
-        self._created = 0
-        self._under_way: dict[object, tuple[_Collector, bool]] = {}  # collector, whether random; by Ray's reference
         self._weights: object | None = None
         self._version = -1
-        # Steps of random play, and how many of them have yet to be requested.
-        self._random_play = self._random_steps = 0
-        self._opened_at = 0
-        self._step_limit: int | None = None
-        self._resized_s, self._worked_s = float('-inf'), time.monotonic()
+        self._worked_s = time.monotonic()
         run_registry.register(cfg.exp_name, 'collector', self)
 
-    def open(self, random_steps: int, step_limit: int | None) -> None:
-        """Create the actors; random play comes first, and beyond the run's ``step_limit`` nothing is requested."""
-        self._random_play = self._random_steps = random_steps
-        self._opened_at, self._step_limit = self.envstep, step_limit
-        self._resize()
-
-    def set_weights(self, state_dict: Mapping[str, torch.Tensor], version: int) -> None:
-        """Put a model's state, after so many updates, into Ray's object store, once for all next requests."""
+    def set_weights(self, state: Mapping[str, Any], version: int) -> None:
+        """Put a state of the policy, after so many updates, into Ray's object store, once for all collectors."""
         if version != self._version:
-            self._weights, self._version = self._ray.put(pack_weights(state_dict)), version
+            self._weights, self._version = self._ray.put(pack_weights(state)), version
 
-    @property
-    def number(self) -> int:
-        """Collectors that work now."""
-        return sum(collector.ready is None for collector in self._collectors)
+    def play_round(self) -> dict[int, PackedFragment]:
+        """The fragments by collector, without those that are lost. Their env steps and games count from now on.
 
-    def _resize(self) -> None:
-        """Create actors up to the number asked for, or follow the cluster's CPUs."""
-        self._resized_s = time.monotonic()
-        cpus = int(self._ray.cluster_resources().get('CPU', 1))
-        count = max(1, cpus - EVALUATOR_CPUS) if self._count == 'auto' else self._count
-        while len(self._collectors) < count:
-            self._collectors.append(_Collector(self._created, self._actor_class.remote(self._cfg)))
-            self._created += 1
-        while len(self._collectors) > count:  # those that do not work first: their node is gone
-            collector = max(self._collectors, key=lambda c: (c.ready is not None, c.index))
-            self._forget_requests(collector)
-            self._collectors.remove(collector)
-            self._ray.kill(collector.actor)
-            self._say(f'Collector {collector.index} was removed: the cluster has CPUs for {count} now.')
-
-    def _request(self) -> None:
-        """Request from the collectors with the fewest requests. At most N + 2 requests for N collectors; a second one
-        per collector only while no finished fragment waits.
-        """
-        ready = len(self._done(list(self._under_way)))
-        while ready < _READY:
-            asked = {collector: 0 for collector in self._collectors if collector.ready is None}
-            for collector, _ in self._under_way.values():
-                asked[collector] += 1
-            if not asked or len(self._under_way) >= len(asked) + _READY:
-                break
-            collector = min(asked, key=asked.__getitem__)
-            if asked[collector] >= (1 if ready else _REQUESTS_EACH):
-                break
-            under_way = self._n_sample * len(self._under_way)
-            if self._step_limit is not None and self._step_limit <= self.envstep + under_way:
-                break
-            is_random = self._random_steps > 0
-            if not is_random and self._plays_at_random:
-                break  # all random play comes first, also where it may have to be collected again
-            self._random_steps -= self._n_sample if is_random else 0
-            request = self._n_sample, self.envstep, is_random, self.settings, [self._weights], self._version
-            self._under_way[collector.actor.collect.remote(*request)] = collector, is_random
-
-    def _done(self, refs: list[object]) -> list[object]:
-        return self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] if refs else []
-
-    def next_fragment(self, timeout_s: float) -> tuple[list, PackedFragment, bool] | None:
-        """Hand over the fragment that arrived first, if one arrives in time; it counts from now on.
-
-        Returns:
-            Transitions, what they came in, whether they are random.
         Raises:
             ClusterError: If a collector cannot work.
         """
-        if time.monotonic() - self._resized_s >= _RESIZE_EVERY_S:
-            self._resize()
-        self._look_for_ready()
-        self._request()
-        # collectors that come back are waited for as well, so that they get their requests at once
-        refs = [*self._under_way, *(c.ready for c in self._collectors if c.ready is not None)]
-        done = self._ray.wait(refs, num_returns=1, timeout=timeout_s)[0] if refs else []
-        if not done or done[0] not in self._under_way:
-            return None
-        collector, is_random = self._under_way.pop(done[0])
-        try:
-            fragment: PackedFragment = self._ray.get(done[0])
-        except self._ray.exceptions.RayError as error:
-            self._random_steps += self._n_sample if is_random else 0
-            self._note_failure(collector, error)
-            return None
-        collector.failures = 0
-        self.envstep += fragment.env_steps
-        self.add_games(fragment.games)
-        self._request()  # so that no collector waits while the learner learns
-        return unpack(fragment.payload), fragment, is_random
-
-    def _look_for_ready(self) -> None:
-        """Note the collectors that have started to work."""
-        waiting = {c.ready: c for c in self._collectors if c.ready is not None}
-        for ref in self._done(list(waiting)):
+        self._resize()
+        while not (working := self._working()):
+            self._wait([collector.ready for collector in self._collectors])
+        is_random, begun_s = self.random_steps_left > 0, time.monotonic()
+        asked: dict[object, _Collector] = {}
+        for collector in working:
+            request = self.size(collector.index), self.envstep, is_random, self.settings, [self._weights], self._version
+            asked[collector.actor.collect.remote(*request)] = collector
+        waiting, late_at_s = list(asked), float('inf')
+        while waiting and time.monotonic() < late_at_s:
+            waiting = self._wait(waiting)
+            if 2 * len(waiting) <= len(asked) and late_at_s == float('inf'):
+                now_s = time.monotonic()
+                late_at_s = now_s + max(_LATE_S, _LATE_FACTOR * (now_s - begun_s))
+        fragments: dict[int, PackedFragment] = {}
+        for ref, collector in asked.items():
             try:
-                self._ray.get(ref)
-                waiting[ref].ready = None
-            except self._ray.exceptions.RayError as error:
-                self._note_failure(waiting[ref], error)
-        if self.number:
+                fragments[collector.index] = fragment = self._ray.get(ref, timeout=0)
+            except self._ray.exceptions.RayError as error:  # a GetTimeoutError if it is late
+                self._lose(collector, error)
+                continue
+            collector.failures = 0
+            self.add_games(fragment.games)
+            self.envstep += fragment.env_steps
+            self.random_steps_left -= fragment.env_steps if is_random else 0
+        return fragments
+
+    @property
+    def number(self) -> int:
+        """Collectors of the newest round, those that were lost included."""
+        return len(self._collectors)
+
+    def size(self, index: int) -> int:
+        """Env steps that a collector's fragment should have."""
+        if not self._shares_envs:
+            return self._n_sample
+        return self._n_sample // self._env_num * self._share(index, len(self._collectors))
+
+    def _share(self, index: int, count: int) -> int:
+        """How many of the environments a collector has."""
+        least, rest = divmod(self._env_num, count)
+        return least + (index < rest)
+
+    def _resize(self) -> None:
+        """Have as many collectors as were asked for and as the cluster has CPUs for."""
+        room = max(1, int(self._ray.cluster_resources().get('CPU', 1)) - EVALUATOR_CPUS)
+        count = room if self._count == 'auto' else min(room, self._count)
+        count = min(count, self._env_num) if self._shares_envs else count
+        before = len(self._collectors)
+        if count == before:
+            return
+        if before:
+            self._print_line(f'{count} collectors from here on, {before} before: the cluster has CPUs for {room}.')
+        if self._shares_envs:
+            self.close()
+        self._collectors.sort(key=lambda collector: collector.ready is not None)  # last: their node may be gone
+        for collector in self._collectors[count:]:
+            self._ray.kill(collector.actor)
+        del self._collectors[count:]
+        for index in range(len(self._collectors), count):
+            seed = int(np.random.SeedSequence([self._cfg.seed, count, index]).generate_state(1)[0] >> 1)
+            how = (seed, self._share(index, count)) if self._shares_envs else ()
+            self._collectors.append(_Collector(index, self._actor_class.remote(self._cfg, *how)))
+        for index, collector in enumerate(self._collectors):
+            collector.index = index
+        # who takes part in the next round should not be chance; a node that leaves meanwhile is not waited for
+        late_at_s = time.monotonic() + _LATE_S
+        while len(self._working()) < count and time.monotonic() < late_at_s:
+            self._wait([collector.ready for collector in self._collectors if collector.ready is not None])
+
+    def _working(self) -> list[_Collector]:
+        """The collectors that work now."""
+        for collector in self._collectors:
+            if collector.ready is not None and self._ray.wait([collector.ready], timeout=0)[0]:
+                try:
+                    self._ray.get(collector.ready)
+                    collector.ready = None
+                except self._ray.exceptions.RayError as error:
+                    self._lose(collector, error)
+        working = [collector for collector in self._collectors if collector.ready is None]
+        if working:
             self._worked_s = time.monotonic()
         elif time.monotonic() - self._worked_s > _ALONE_S:
             self._worked_s = time.monotonic()
-            self._say(f'No collector works; waiting for a CPU. The cluster has {self._ray.cluster_resources()}.')
+            resources = self._ray.cluster_resources()
+            self._print_line(f'No collector works; waiting for a CPU. The cluster has {resources}.')
+        return working
 
-    def _note_failure(self, collector: _Collector, error: Exception) -> None:
-        errors = self._ray.exceptions
-        if isinstance(error, errors.ActorUnavailableError):
-            self._forget_requests(collector)
-            if collector.ready is None:
-                self._say(f'Collector {collector.index} died; Ray restarts it. What it was playing is collected again.')
-            collector.ready = collector.actor.ready.remote()
-            return
-        collector.failures += 1
+    def _wait(self, refs: list[object]) -> list[object]:
+        """Wait a little for answers; returns what is still unanswered. Raises ``Stopped`` if a stop was requested."""
+        waiting = self._ray.wait(refs, num_returns=len(refs), timeout=_POLL_S)[1]
+        run_registry.stop_if_requested(self._cfg.exp_name)
+        return waiting
+
+    def _lose(self, collector: _Collector, error: Exception) -> None:
+        """Have a collector restarted that failed. A ClusterError says that it cannot work."""
         reason = last_line(error)
-        if isinstance(error, errors.ActorDiedError) or collector.failures >= _FAILURES:
-            raise ClusterError(f'collector {collector.index} cannot work: {reason}') from error
-        self._say(f'Collector {collector.index} lost a fragment, which is collected again: {reason}')
-        # a new process begins new episodes: slices need all steps of one
-        self._forget_requests(collector)
-        self._ray.kill(collector.actor, no_restart=False)
+        if not isinstance(error, self._ray.exceptions.ActorUnavailableError):  # which Ray restarts by itself
+            collector.failures += 1
+            if isinstance(error, self._ray.exceptions.ActorDiedError) or collector.failures >= _FAILURES:
+                raise ClusterError(f'collector {collector.index} cannot work: {reason}') from error
+            self._ray.kill(collector.actor, no_restart=False)
+        if collector.ready is None:
+            self._print_line(f'Collector {collector.index} is restarted, and what it was playing is lost: {reason}')
         collector.ready = collector.actor.ready.remote()
-
-    def _forget_requests(self, collector: _Collector) -> None:
-        for ref, (of, is_random) in list(self._under_way.items()):
-            if of is collector:
-                del self._under_way[ref]
-                self._random_steps += self._n_sample if is_random else 0
 
     def close(self) -> None:
         """Close the actors' environments, as far as they answer within a few seconds, and end the actors."""
-        closing = [c.actor.close.remote() for c in self._collectors if c.ready is None]
+        closing = [collector.actor.close.remote() for collector in self._collectors if collector.ready is None]
         if closing:
             self._ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_S)
         for collector in self._collectors:
             self._ray.kill(collector.actor)
         self._collectors.clear()
-        self._under_way.clear()
 
     @property
     def activity(self) -> str | None:
         """What the progress line says during random play; None afterwards."""
-        return random_play(self.envstep - self._opened_at, self._random_play) if self._plays_at_random else None
-
-    @property
-    def _plays_at_random(self) -> bool:
-        return self._random_steps > 0 or any(random for _, random in self._under_way.values())
+        played = self.random_steps - self.random_steps_left
+        return random_play(played, self.random_steps) if self.random_steps_left > 0 else None
 
     @property
     def epsilon(self) -> float | None:
-        """Of the newest requests."""
+        """Of the newest round."""
         return self.settings.get('eps')

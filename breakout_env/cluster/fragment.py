@@ -43,7 +43,7 @@ def pack(transitions: Sequence[Mapping]) -> bytes:
     return zstandard.ZstdCompressor(level=9, write_checksum=True).compress(content.getbuffer())
 
 
-def unpack(payload: bytes) -> list[dict[str, Any]]:
+def unpack(payload: bytes) -> FrameBatch | list[dict]:
     """Unpack the transitions that ``pack`` was given, equal in every value and type. Those that shared a screen have
     copies of it.
     """
@@ -53,12 +53,21 @@ def unpack(payload: bytes) -> list[dict[str, Any]]:
         return []
     rows = Rows(fields_from(fields), 1)
     screens = torch.from_numpy(arrays['screens'][rows.frame_numbers(arrays) - 1]) if rows.stacks else None
-    return list(FrameBatch(rows, arrays, screens))
+    return FrameBatch(rows, arrays, screens)
 
 
-def pack_weights(model: Mapping[str, torch.Tensor]) -> bytes:
-    """A model's state, on any device, as safetensors for ``safetensors.torch.load``: data and no code."""
-    return safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in model.items()})
+def pack_weights(state: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
+    """A state of a policy that acts: ``model``, on any device, as safetensors, and the numbers beside it, such as
+    PPO's units of returns.
+    """
+    model = {name: value.detach().cpu().contiguous() for name, value in state['model'].items()}
+    return safetensors.torch.save(model), {name: value for name, value in state.items() if name != 'model'}
+
+
+def unpack_weights(packed: tuple[bytes, dict[str, Any]]) -> dict[str, Any]:
+    """The state that ``pack_weights`` was given."""
+    model, numbers = packed
+    return dict(numbers, model=safetensors.torch.load(model))
 
 
 class EventRecorder:

@@ -4,25 +4,33 @@ cluster with as many collectors as it has CPUs, now and later. docs/scale.md has
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
+from typing import cast
 
+import torch
 from ding.worker import BaseSerialCommander, IBuffer
 
 from ..policy.initial_weights import InitialWeights
+from ..policy.lean_ppo import Samples
+from ..replay.batch import FrameBatch
 from ..run.budget import Budget
-from ..run.config import ConfigFile
+from ..run.config import ConfigFile, collects_rollouts
 from ..run.pipeline import Fragment, RunParts, train
 from ..utils import run_registry
 from ..worker.collector import Settings
+from ..worker.overlap import overlapped
+from .actors import PackedFragment
 from .collector_pool import CollectorPool
+from .fragment import unpack
 from .ray_session import CollectorCount, ray_session
 from .remote_evaluator import RemoteEvaluator
 
-# How long the learner waits for a fragment before it checks the budget and a request to stop.
+# How long the learner waits for an evaluation before it looks at a request to stop.
 _POLL_S = 0.5
 
 
 class OnRay:
-    """An ``ExperienceSource`` of Ray actors. Fragments are learned from in the order of their arrival.
+    """An ``ExperienceSource`` of Ray actors: they play a round while the learner learns from the one before, as
+    ``overlapped`` says. The fragments of a round are parts of one rollout, or transitions to learn from one by one.
 
     Arguments:
         collectors: How many; ``'auto'`` for as many as the cluster has CPUs.
@@ -39,26 +47,53 @@ class OnRay:
         parts.at_the_end.callback(self.collector.close)
 
     def start(self, commander: BaseSerialCommander, replay_buffer: IBuffer, budget: Budget) -> None:
-        self._prepare(commander.step())
-        self.collector.open(self._cfg.policy.get('random_collect_size', 0), budget.env_steps)
+        self.collector.random_steps = self.collector.random_steps_left = self._cfg.policy.get('random_collect_size', 0)
 
     def fragments(self, settings: Iterator[Settings], push: Callable[[Fragment], None]) -> Generator[Fragment]:
-        for of_collection in settings:
-            self._prepare(of_collection)
-            self._learner.run_progress.poll()
-            if (collected := self.collector.next_fragment(_POLL_S)) is None:
-                continue
-            transitions, packed, is_random = collected
-            for event in packed.events:
-                self._tb_logger.add_scalar(*event)
-            push(fragment := Fragment(transitions, self.collector.envstep))
-            if not is_random:
-                yield fragment
+        for fragments, is_random in overlapped(self._rounds(settings), push=lambda _: None):
+            for fragment in fragments:
+                push(fragment)
+                if not is_random:
+                    yield fragment
 
-    def _prepare(self, settings: Settings) -> None:
-        """Settings and weights of the next requests."""
-        self.collector.settings = settings
-        self.collector.set_weights(self._policy.collect_mode.state_dict()['model'], self._learner.train_iter)
+    def _rounds(self, settings: Iterator[Settings]) -> Iterator[Callable[[], tuple[list[Fragment], bool]]]:
+        for of_round in settings:
+            self.collector.settings = of_round
+            self.collector.set_weights(self._policy.collect_mode.state_dict(), self._learner.train_iter)
+            self._learner.run_progress.poll()
+            yield self._play_round
+
+    def _play_round(self) -> tuple[list[Fragment], bool]:
+        """The fragments of a round, and whether they are random play."""
+        is_random, env_step = self.collector.random_steps_left > 0, self.collector.envstep
+        packed = self.collector.play_round()
+        for fragment in packed.values():
+            for event in fragment.events:
+                self._tb_logger.add_scalar(*event)
+        if collects_rollouts(self._cfg):
+            return self._joined(packed), is_random
+        fragments = []
+        for fragment in packed.values():
+            env_step += fragment.env_steps
+            fragments.append(Fragment(list(unpack(fragment.payload)), env_step))
+        return fragments, is_random
+
+    def _joined(self, packed: Mapping[int, PackedFragment]) -> list[Fragment]:
+        """One fragment with the whole rollout, where a lost part has weight 0; none if all parts are lost."""
+        parts: dict[int, list[torch.Tensor]] = {}
+        for index, fragment in packed.items():
+            columns = cast(FrameBatch, unpack(fragment.payload)).collated()
+            parts[index] = [columns[name] for name in Samples._fields]
+        if not parts:
+            return []
+        like = next(iter(parts.values()))
+        for index in set(range(self.collector.number)).difference(packed):
+            size = self.collector.size(index)
+            parts[index] = [column.new_zeros(size, *column.shape[1:]) for column in like]
+            self.collector.envstep += size
+        device = self._policy.collect_mode.get_attribute('device')
+        rollout = Samples(*(torch.cat(columns).to(device) for columns in zip(*(parts[i] for i in sorted(parts)))))
+        return [Fragment(rollout, self.collector.envstep)]
 
     def evaluate_if_due(self) -> bool:
         """Begin an evaluation if it is time; its result is taken later, as the learner does not wait for it."""

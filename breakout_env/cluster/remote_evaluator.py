@@ -57,7 +57,7 @@ class RemoteEvaluator(EvaluationRecord):
         """Begin an evaluation of the policy as it is after so many updates and env steps."""
         self._checkpoint = copy.deepcopy(self._parts.policy.learn_mode.state_dict())
         self._checkpoint.update(last_iter=train_iter, last_step=env_step)  # as in DI-engine's own checkpoints
-        weights = self._ray.put(pack_weights(self._parts.policy.eval_mode.state_dict()['model']))
+        weights = self._ray.put(pack_weights(self._parts.policy.eval_mode.state_dict()))
         self._result = self._actor.evaluate.remote([weights], train_iter, env_step)
 
     def poll(self, timeout_s: float = 0.0) -> bool:

@@ -117,11 +117,6 @@ def merged_config(
     file = read_config_file(config) if isinstance(config, str) else config
     cfg = checked_config(file, seed, changes)
     collector = cfg.policy.collect.collector.type
-    if on_ray and getattr(SERIAL_COLLECTOR_REGISTRY[collector], 'collects_rollouts', False):
-        raise ConfigError(
-            f'{file.path}: create_config.collector.type is {collector!r}, which collects in one process with its '
-            'learner; expected another one on Ray, such as nstep in breakout_dqn_cpu_config.py'
-        )
     if 'update_per_collect' not in cfg.policy.learn:
         raise ConfigError(
             f'{file.path}: the policy {file.create.policy.type!r} has no `update_per_collect`, as on-policy ones '
@@ -161,6 +156,11 @@ def merged_config(
     else:
         cfg.exp_name = new_folder(cfg.exp_name)
     return cfg
+
+
+def collects_rollouts(cfg: EasyDict) -> bool:
+    """Whether the policy of a merged config learns from whole rollouts, not from transitions."""
+    return getattr(SERIAL_COLLECTOR_REGISTRY[cfg.policy.collect.collector.type], 'collects_rollouts', False)
 
 
 def save_config(cfg: EasyDict) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 # by whether PyTorch can use a GPU here
 RECIPES = {False: 'configs/breakout_ppo_config.py', True: 'configs/breakout_ppo_gpu_config.py'}
-# with collectors on Ray: PPO collects in its learner's process
-RECIPES_ON_RAY = {False: 'configs/breakout_dqn_cpu_config.py', True: 'configs/breakout_lean_dqn_config.py'}
+
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 

@@ -10,6 +10,7 @@ from easydict import EasyDict
 from breakout_env.cluster import collector_pool
 from breakout_env.cluster.actors import PackedFragment
 from breakout_env.cluster.fragment import pack, unpack
+from breakout_env.cluster.ray_session import ClusterError
 from helpers.replay import Play, other_keys, same
 
 
@@ -33,53 +34,88 @@ class Actor:
 RAY = SimpleNamespace(
     exceptions=SimpleNamespace(RayError=Exception, ActorUnavailableError=Unavailable, ActorDiedError=KeyError),
     remote=lambda **options: lambda actor_class: SimpleNamespace(remote=lambda *args: Actor(actor_class(*args))),
-    wait=lambda refs, num_returns, timeout: (refs[:num_returns], refs[num_returns:]),
-    get=lambda ref: ref(),
-    cluster_resources=lambda: dict(CPU=3),
+    wait=lambda refs, num_returns=1, timeout=None: (refs, []),
+    get=lambda ref, timeout=None: ref(),
+    put=lambda value: value,
+    cluster_resources=lambda: dict(CPU=RAY.cpus),
+    cpus=3,
 )
 
 
 class Collector:
-    """Plays a step for each request; its third request fails."""
+    """Plays what it is asked for; its third request fails."""
 
     error = Unavailable
 
-    def __init__(self, cfg):
-        self.requests = 0
+    def __init__(self, cfg, *seed_and_share):
+        self.requests, self.seed_and_share = 0, seed_and_share
 
     def ready(self):
         pass
 
-    def collect(self, *request):
+    close = ready
+
+    def collect(self, n_sample, *request):
         self.requests += 1
         if self.requests == 3:
             raise self.error('planted')
         obs = torch.zeros(4, 84, 84, dtype=torch.uint8)
-        return PackedFragment(pack([dict(obs=obs, next_obs=obs, done=True)]), 1, [5.0], [])
+        return PackedFragment(pack([dict(obs=obs, next_obs=obs, done=True)] * n_sample), n_sample, [5.0], [])
 
 
-@pytest.mark.parametrize(
-    'error, message, kills', [(Unavailable, 'died; Ray restarts it', 0), (Failed, 'lost a fragment, which is', 2)]
-)
-def test_what_a_collector_failed_at_is_collected_again_and_counts_once(error, message, kills, monkeypatch):
-    """By a new process, as the one that lives would play on."""
+@pytest.fixture
+def pool_of(monkeypatch):
+    """Makes a pool of collectors on two CPUs, with the messages that it prints and the actors that it kills."""
     monkeypatch.setattr(collector_pool, 'CollectorActor', Collector)
+    said, killed = [], []
+    monkeypatch.setattr(RAY, 'kill', lambda actor, no_restart=True: killed.append(no_restart), raising=False)
+    monkeypatch.setattr(RAY, 'cpus', 3)
+
+    def make(count, collector, n_sample):
+        collect = dict(n_sample=n_sample, collector=dict(type=collector))
+        cfg = EasyDict(exp_name='run', seed=0, env=dict(collector_env_num=5), policy=dict(collect=collect))
+        pool = collector_pool.CollectorPool(RAY, cfg, count, said.append)
+        pool.set_weights(dict(model={}), 0)
+        return pool, said, killed
+
+    return make
+
+
+@pytest.mark.parametrize('error, kills', [(Unavailable, []), (Failed, [False, False])])
+def test_what_a_failed_collector_played_does_not_count(error, kills, pool_of, monkeypatch):
+    """A process that lives is replaced, as it would play on."""
     monkeypatch.setattr(Collector, 'error', error)
-    killed = []
-    monkeypatch.setattr(RAY, 'kill', lambda actor, no_restart: killed.append(no_restart), raising=False)
-    cfg = EasyDict(exp_name='run', policy=dict(collect=dict(n_sample=1)))
-    said = []
-    pool = collector_pool.CollectorPool(RAY, cfg, 2, said.append)
-    pool.open(3, 8)
-    arrived = [fragment for fragment in (pool.next_fragment(0.0) for _ in range(20)) if fragment]
-    assert [is_random for _, _, is_random in arrived] == [True] * 3 + [False] * 5
-    assert (pool.envstep, pool.games, pool.game_return_mean) == (8, 8, 5.0)
-    assert sum(message in text for text in said) == 2 and pool.number == 2 and killed == [False] * kills
+    pool, said, killed = pool_of(2, 'nstep', 3)
+    rounds = [len(pool.play_round()) for _ in range(4)]
+    assert rounds == [2, 2, 0, 2]
+    assert (pool.envstep, pool.games, pool.game_return_mean) == (18, 6, 5.0)
+    assert sum('is restarted, and what it was playing is lost' in text for text in said) == 2 and killed == kills
+
+
+def test_random_play_is_made_up_for_and_counted_once(pool_of):
+    pool, *_ = pool_of(2, 'nstep', 3)
+    pool.random_steps = pool.random_steps_left = 15
+    left = []
+    for _ in range(4):
+        pool.play_round()
+        left.append(pool.random_steps_left)
+    assert left == [9, 3, 3, -3]  # the third round failed
+    assert pool.activity is None
+
+
+def test_collectors_of_rollouts_share_the_environments_as_the_cluster_changes(pool_of):
+    pool, said, killed = pool_of('auto', 'rollout', 20)
+    assert [fragment.env_steps for fragment in pool.play_round().values()] == [12, 8]  # 4 steps in 3 and 2 environments
+    RAY.cpus = 9
+    assert [fragment.env_steps for fragment in pool.play_round().values()] == [4] * 5
+    assert killed == [True] * 2 and said == ['5 collectors from here on, 2 before: the cluster has CPUs for 8.']
+    with pytest.raises(ClusterError, match='--collectors is 6; expected at most 5, env.collector_env_num'):
+        pool_of(6, 'rollout', 20)
 
 
 def test_values_of_every_kind_keep_their_order_and_types():
     transitions = [{**Play(2, 1, np.random.default_rng(i)).transition(), **other_keys(i)} for i in range(7)]
-    assert same(unpack(pack(transitions)), transitions) and unpack(pack([])) == []
+    assert same(list(unpack(pack(transitions))), transitions) and unpack(pack([])) == []
 
 
 def test_a_value_that_cannot_be_packed_is_named_in_the_error():

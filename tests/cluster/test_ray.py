@@ -13,9 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from helpers.processes import ROOT, Command, run, wait_until
-from helpers.runs import NAME, check_saves, check_trained, config_in, ding_serial
+from helpers.runs import NAME, SMALL, check_saves, check_trained, config_in, ding_serial, weights, with_values
 
 pytestmark = pytest.mark.process
 
@@ -122,7 +123,7 @@ def test_killed_collectors_are_restarted_and_leave_nothing_behind(tmp_path, ray_
     for kills in (1, 2):
         plays()
         collectors_of(ray_folder)[0].kill()
-        command.wait_for(lambda kills=kills: command.text.count('Ray restarts it') == kills)
+        command.wait_for(lambda kills=kills: command.text.count('what it was playing is lost') == kills)
     plays()
     assert command.end(signal.SIGTERM) == 0, command.text
     assert check_saves(tmp_path / NAME)
@@ -152,6 +153,39 @@ def test_a_killed_learner_leaves_no_process_and_its_run_resumes(tmp_path, ray_fo
     check_trained(tmp_path / NAME)
 
 
+def ppo_in(folder: Path) -> Path:
+    """The default recipe in small."""
+    folder.mkdir(exist_ok=True)
+    return with_values(ROOT / 'configs' / 'breakout_ppo_config.py', folder, {**SMALL, 'exp_name': NAME})
+
+
+def test_ppo_with_the_same_collectors_is_repeatable(tmp_path):
+    learned = []
+    for folder in (tmp_path / 'one', tmp_path / 'other'):
+        assert training(ppo_in(folder), 80, '--collectors', '2').process.wait() == 0
+        (save, *_) = check_saves(folder / NAME)
+        assert save['env_step'] == 80
+        learned.append(weights(folder / NAME / save['checkpoint']))
+    assert all(torch.equal(weight, learned[1][name]) for name, weight in learned[0].items())
+
+
+def test_ppo_goes_on_without_a_killed_collector_and_resumes(tmp_path, ray_folder):
+    config = ppo_in(tmp_path)
+    command = training(config, 10**6, '--collectors', '2')
+    command.wait_for(lambda: env_steps(tmp_path) > 80)
+    collectors_of(ray_folder)[0].kill()
+    command.wait_for(lambda: 'what it was playing is lost' in command.text)
+    steps = env_steps(tmp_path)
+    command.wait_for(lambda: env_steps(tmp_path) > steps + 80 and len(collectors_of(ray_folder)) == 2)
+    assert command.end(signal.SIGTERM) == 0, command.text
+    (saved, *_) = check_saves(tmp_path / NAME)
+    budget = saved['env_step'] + 80
+    resumed = training(config, budget, '--collectors', '1', '--resume')
+    assert resumed.process.wait() == 0, resumed.text
+    (save, *_) = check_saves(tmp_path / NAME)
+    assert save['env_step'] == budget
+
+
 def test_collectors_follow_nodes_that_join_and_leave_a_cluster(tmp_path, ray_folder, cluster):
     address, change = cluster
     config = config_in(tmp_path)
@@ -165,7 +199,7 @@ def test_collectors_follow_nodes_that_join_and_leave_a_cluster(tmp_path, ray_fol
     change('add')
     command.wait_for(lambda: len(collectors_of(ray_folder)) == 2)
     change('remove')
-    command.wait_for(lambda: 'was removed: the cluster has CPUs for 1 now' in command.text)
+    command.wait_for(lambda: '1 collectors from here on, 2 before: the cluster has CPUs for 1' in command.text)
     steps = env_steps(tmp_path)
     command.wait_for(lambda: env_steps(tmp_path) > steps)
     assert command.end(signal.SIGTERM) == 0, command.text
