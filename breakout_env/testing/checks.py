@@ -5,8 +5,9 @@ import ctypes
 import pickle
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import gym
 import numpy as np
@@ -16,50 +17,15 @@ from ding.envs.env.env_implementation_check import check_array_space
 from ding.utils import ENV_MANAGER_REGISTRY
 from easydict import EasyDict
 
-from .probe import IN_ANOTHER_PROCESS, CheckResult, Instance, Probe, interrupted, processes
+from .contract import Check, Contract, register
+from .probe import CheckResult, Instance, Probe, interrupted, processes
 
 _MEMORY_ROUNDS, _LEVEL_BYTES = 10, 32 * 1024
 # in the output of a manager's processes: something was left behind
 _COMPLAINTS = ('Traceback', 'ResourceWarning', 'leaked', 'Exception ignored')
 _NOT_YET_STOPPED = (psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING, psutil.STATUS_DISK_SLEEP)
-CHECKS: dict[str, 'Check'] = {}
-
-
-class Check(NamedTuple):
-    """A check, what to do if it fails, and the beginnings of the names of the calls that it is about."""
-
-    run: Callable[[Probe], str]
-    fix: str
-    calls: tuple[str, ...] = ()
-
-
-class Contract(NamedTuple):
-    """What one library expects of an environment: the checks in order, and the interface that they use."""
-
-    checks: dict[str, Check]
-    instance: type[Instance]
-    in_workers: str  # the check that works in other processes
-    hint: str  # for an environment that does not work at all
-
-    def fix_for(self, check: str, call: str, failure: str) -> str:
-        """What to do: if a call failed, the fix of the check that is about this call, whichever check made it."""
-        about = {begin: name for name, each in self.checks.items() for begin in each.calls if call.startswith(begin)}
-        closest = about[max(about, key=len)] if about else check
-        if call.endswith(IN_ANOTHER_PROCESS) and closest != check:
-            closest = self.in_workers
-        elif call.startswith('close') and failure == 'hangs':
-            closest = close_in_time.__name__
-        return self.checks[closest].fix
-
-
-def _check(*calls: str) -> Callable:
-    """Register a check. Its docstring is the fix that is printed if it fails."""
-
-    def register(function: Callable[[Probe], str]) -> Callable[[Probe], str]:
-        CHECKS[function.__name__] = Check(function, ' '.join((function.__doc__ or '').split()), calls)
-        return function
-
-    return register
+CHECKS: dict[str, Check] = {}
+_check = partial(register, CHECKS)
 
 
 @_check('the constructor', 'reset', 'step', 'a random action')
@@ -221,13 +187,7 @@ def reset_reuses(probe: Probe) -> str:
 @_check()
 def close_releases(probe: Probe) -> str:
     """Close in `close` all that `reset` and `step` have opened, such as by `contextlib.ExitStack`; wait for its end."""
-    kept = []
-
-    def cycle() -> None:
-        kept.append(probe.played())
-        kept[-1].close()
-
-    return probe.expect_level('instances that were closed', cycle)
+    return probe.expect_released('instances that were closed', probe.played)
 
 
 @_check()

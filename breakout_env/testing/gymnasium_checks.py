@@ -2,18 +2,28 @@
 
 import os
 import time
+from functools import partial
 
 import gymnasium
 import numpy as np
 
-from .checks import CHECKS, Check, Contract, expect_clean_end
+from .checks import CHECKS, expect_clean_end
+from .contract import Check, Contract, register
 from .gymnasium_env import GymnasiumFactory, GymnasiumInstance
 from .probe import CheckResult, Instance, Probe
 from .windows import XDisplay
 
+# gymnasium opens in the constructor, and nothing closes an environment whose constructor raised
+_DING_ONLY = ('lazy_constructor', 'close_half_built', 'managers')
+_OWN: dict[str, Check] = {}
+_check = partial(register, _OWN)
 
+
+@_check('the constructor', 'reset', 'step', 'a random action')
 def works(probe: Probe) -> str:
-    """Make an environment, reset and step it."""
+    """Let the constructor, `reset` and `step` return without an error: `reset(*, seed=None, options=None)` returns obs
+    and info, `step(action)` obs, reward, terminated, truncated and info.
+    """
     env = probe.make()
     if not isinstance(env.env, gymnasium.Env):
         raise CheckResult(f'it is a {type(env.env).__name__}; expected a gymnasium.Env')
@@ -21,8 +31,9 @@ def works(probe: Probe) -> str:
     return 'it was made, reset and stepped'
 
 
+@_check()
 def spaces_before_reset(probe: Probe) -> str:
-    """Read the spaces of an environment that was never reset."""
+    """Set both spaces in the constructor: wrappers and vector environments read them before the first `reset`."""
     env = probe.make().env
     for name in ('observation_space', 'action_space'):
         space = getattr(env, name, None)
@@ -31,19 +42,17 @@ def spaces_before_reset(probe: Probe) -> str:
     return 'both spaces are there'
 
 
+@_check('close before')
 def close_before_reset(probe: Probe) -> str:
-    """Close environments that were never reset: vector environments do it to read the spaces."""
-    kept: list[Instance] = []
-
-    def cycle() -> None:
-        kept.append(probe.make())
-        kept[-1].close()
-
-    return probe.expect_level('instances that were closed before reset', cycle)
+    """Raise nothing in `close` before the first `reset`, and release there what the constructor opened:
+    `AsyncVectorEnv` makes and closes one more environment, to read the spaces.
+    """
+    return probe.expect_released('instances that were closed before reset', probe.make)
 
 
+@_check('reset after close')
 def reset_after_close(probe: Probe) -> str:
-    """Reset a closed environment: it works or raises, but it does not hang, crash, or stop in the middle."""
+    """Let `reset` after `close` open everything again, or raise `gymnasium.error.ClosedEnvironmentError`."""
     env = probe.played()
     for _ in range(3):
         env.close()
@@ -57,37 +66,58 @@ def reset_after_close(probe: Probe) -> str:
     return 'closed and reset 3 times'
 
 
+@_check('step after close')
 def step_after_close(probe: Probe) -> str:
-    """Step a closed environment: it works or raises, but it opens nothing."""
-    kept: list[Instance] = []
+    """Raise `gymnasium.error.ClosedEnvironmentError` in `step` after `close`; open nothing there."""
     said = set()
 
-    def cycle() -> None:
+    def stepped_too_late() -> Instance:
         env = probe.played()
         action = env.action()
         env.close()
-        kept.append(env)
-        outcome = 'step after close raised nothing'
         try:
             probe.call('step after close', env.env.step, action)
-        except CheckResult as raised:
-            outcome = str(raised)
-        said.add(outcome)
+            said.add('step after close raised nothing')
+        except CheckResult as outcome:
+            said.add(str(outcome))
+        return env
 
-    probe.expect_level('steps after close', cycle)
+    probe.expect_released('steps after close', stepped_too_late)
     return f'{said.pop()}, as gymnasium allows'
 
 
+@_check()
 def forgotten_close(probe: Probe) -> str:
-    """Delete environments that nobody closed: gymnasium asks the caller to close, so a leak is a warning."""
+    """Call `close`: gymnasium asks the caller to do it. To be safe without, release by `weakref.finalize` what `close`
+    releases; neither its function nor a thread may hold `self`.
+    """
     try:
         return CHECKS['forgotten_close'].run(probe)
     except CheckResult as outcome:
         raise CheckResult(str(outcome), 'fail' if outcome.key else 'warning', outcome.key) from None
 
 
+@_check('reset with an error', 'step with an error', 'close after an error')
+def close_after_error(probe: Probe) -> str:
+    """Let `close` expect nothing that an interrupted `reset` or `step` may not have done: Ctrl-C raises at any line,
+    and `with gymnasium.make(...)` closes then. The check does the same, and gives `step` a wrong action.
+    """
+    return CHECKS['close_after_error'].run(probe)
+
+
+@_check('reset(seed')
+def same_seed_same_episode(probe: Probe) -> str:
+    """Begin `reset(self, *, seed=None, options=None)` with `super().reset(seed=seed)`, and draw all random numbers from
+    `self.np_random`: all environments of a process share the generators of numpy and of `random`.
+    """
+    return CHECKS['same_seed_same_episode'].run(probe)
+
+
+@_check()
 def matches_spaces(probe: Probe) -> str:
-    """Compare observations with their space, and rewards with numbers."""
+    """Return observations that `observation_space.contains` accepts (shape, dtype, range), and a number as reward;
+    `gymnasium.utils.env_checker.check_env` checks more of spaces and types.
+    """
     env = probe.played()
     space = env.env.observation_space
     for obs, reward, _, info in env.timesteps(probe.steps):
@@ -99,8 +129,9 @@ def matches_spaces(probe: Probe) -> str:
     return f'{probe.steps} observations and rewards match'
 
 
+@_check()
 def info_at_the_end(probe: Probe) -> str:
-    """Play an episode: each info is a dict, and the last one has what all others have."""
+    """Return an info dict from each `step`, also the last one of an episode, with the same keys."""
     begin = time.monotonic()
     always: set[object] = set()
     for count, (_, reward, done, info) in enumerate(probe.make().timesteps(20 * probe.steps)):
@@ -120,17 +151,19 @@ def info_at_the_end(probe: Probe) -> str:
     raise CheckResult(f'no episode ended in {20 * probe.steps} steps, or 10 s', 'skipped')
 
 
+@_check()
 def human_window(probe: Probe) -> str:
-    """Open windows, reset and close: a window is reused by `reset` and gone after `close`."""
-    if 'human' not in probe.make().env.metadata.get('render_modes', ()):
-        return "it has no render_mode 'human'"
+    """With `render_mode='human'`, open one window, reuse it in `reset`, and end it in `close`, such as by
+    `pygame.display.quit()` and `pygame.quit()`.
+    """
+    unused = probe.make()
+    unused.close()
+    human = 'human' in unused.env.metadata.get('render_modes', ())
     if not os.environ.get('DISPLAY'):
-        raise CheckResult('DISPLAY is not set: use a display, such as of xvfb-run', 'skipped')
-    assert isinstance(probe.env_fn, GymnasiumFactory)
-    factory = probe.env_fn.with_window()
-    if factory is None:
-        raise CheckResult("the function takes no render_mode; expected one, to pass 'human'", 'skipped')
-    probe.env_fn, display = factory, XDisplay()
+        raise CheckResult('DISPLAY is not set: use a display, such as of xvfb-run', 'skipped' if human else 'pass')
+    if human and isinstance(probe.env_fn, GymnasiumFactory):
+        probe.env_fn = probe.env_fn.with_window(unused.env)
+    display = XDisplay()
     env = probe.played()
     env.play()
     opened = len(display.windows())
@@ -138,15 +171,9 @@ def human_window(probe: Probe) -> str:
         raise CheckResult(f'{opened} windows are open after two resets; expected 1')
     env.close()
     _expect_no_window(display)
-    kept: list[Instance] = []
-
-    def cycle() -> None:
-        kept.append(probe.played())
-        kept[-1].close()
-        _expect_no_window(display)
-
-    said = probe.expect_level('instances with a window that were closed', cycle)
-    return f'{opened} window was open and closed; {said}'
+    said = probe.expect_released('instances with a window that were closed', probe.played)
+    _expect_no_window(display)
+    return f'{opened} window was open and closed; {said}' if opened else 'it opens no window'
 
 
 def _expect_no_window(display: XDisplay) -> None:
@@ -157,8 +184,11 @@ def _expect_no_window(display: XDisplay) -> None:
         raise CheckResult(f'{len(left)} windows are open after close')
 
 
+@_check('the vector', 'reset of the vector', 'step of the vector', 'close of the vector')
 def vector_envs(probe: Probe) -> str:
-    """Play two environments in each of gymnasium's vector environments."""
+    """See the other checks. Then make it work beside other instances and in the worker processes of `AsyncVectorEnv`:
+    these are daemons, which may not start a process by `multiprocessing`.
+    """
     episodes = []
     for cls in (gymnasium.vector.SyncVectorEnv, gymnasium.vector.AsyncVectorEnv):
         name = f'the vector environment {cls.__name__}'
@@ -176,93 +206,8 @@ def vector_envs(probe: Probe) -> str:
     return f'episodes: {", ".join(episodes)}'
 
 
-def _common(name: str, fix: str) -> Check:
-    return CHECKS[name]._replace(fix=fix)
-
-
 GYMNASIUM = Contract(
-    {
-        'works': Check(
-            works,
-            'Let the constructor, `reset` and `step` return without an error: `reset(*, seed=None, options=None)` '
-            'returns obs and info, `step(action)` obs, reward, terminated, truncated and info.',
-            ('the constructor', 'reset', 'step', 'a random action'),
-        ),
-        'spaces_before_reset': Check(
-            spaces_before_reset,
-            'Set `observation_space` and `action_space` in the constructor: wrappers and vector environments read them '
-            'before the first `reset`.',
-        ),
-        'close_in_time': CHECKS['close_in_time'],
-        'close_before_reset': Check(
-            close_before_reset,
-            'Let `close` work before the first `reset`, and release what the constructor opened: `AsyncVectorEnv` '
-            'makes and closes one more environment, to read the spaces.',
-            ('close before',),
-        ),
-        'close_twice': _common(
-            'close_twice', 'Let `close` do nothing the second time: gymnasium says that it "won\'t raise an error".'
-        ),
-        'reset_after_close': Check(
-            reset_after_close,
-            'Let `reset` after `close` open everything again or raise `gymnasium.error.ClosedEnvironmentError`.',
-            ('reset after close',),
-        ),
-        'step_after_close': Check(
-            step_after_close,
-            'Raise `gymnasium.error.ClosedEnvironmentError` in `step` after `close`, and open nothing there.',
-            ('step after close',),
-        ),
-        'close_after_error': _common(
-            'close_after_error',
-            'Let `close` expect nothing that an interrupted `reset` or `step` may not have done: Ctrl-C raises at any '
-            'line, and `with gymnasium.make(...)` closes then. The check does the same, and gives `step` a wrong '
-            'action.',
-        ),
-        'reset_reuses': CHECKS['reset_reuses'],
-        'close_releases': _common(
-            'close_releases',
-            'Close in `close` all that the constructor, `reset` and `step` have opened, such as by '
-            '`contextlib.ExitStack`; wait for its end.',
-        ),
-        'forgotten_close': Check(
-            forgotten_close,
-            'gymnasium asks the caller to close. To be safe without, release by `weakref.finalize` what `close` '
-            'releases; neither its function nor a thread may hold `self`.',
-        ),
-        'memory_level': CHECKS['memory_level'],
-        'same_seed_same_episode': _common(
-            'same_seed_same_episode',
-            'Begin `reset(self, *, seed=None, options=None)` with `super().reset(seed=seed)`, and draw all random '
-            'numbers from `self.np_random`: environments of a process share the generators of numpy and of `random`.',
-        )._replace(calls=('reset(seed',)),
-        'observations_owned': _common(
-            'observations_owned',
-            'Return a new observation from each `reset` and `step`, such as `self._obs.copy()`: callers keep the '
-            'earlier ones.',
-        ),
-        'matches_spaces': Check(
-            matches_spaces,
-            'Return observations that `observation_space.contains` accepts (shape, dtype and range), and a number as '
-            'reward. `gymnasium.utils.env_checker.check_env` checks more of spaces and types.',
-        ),
-        'info_at_the_end': Check(
-            info_at_the_end,
-            'Return an info dict from each `step`, also from the last one of an episode, with the same keys.',
-        ),
-        'human_window': Check(
-            human_window,
-            "With `render_mode='human'`, open one window, reuse it in `reset`, and end it in `close`, such as by "
-            '`pygame.display.quit()` and `pygame.quit()`.',
-        ),
-        'vector_envs': Check(
-            vector_envs,
-            'See the other checks. Then make it work beside other instances and in the worker processes of '
-            '`gymnasium.vector.AsyncVectorEnv`: these are daemons, which may not start a process by '
-            '`multiprocessing`.',
-            ('the vector', 'reset of the vector', 'step of the vector', 'close of the vector'),
-        ),
-    },
+    {name: check for name, check in (CHECKS | _OWN).items() if name not in _DING_ONLY},
     GymnasiumInstance,
     in_workers=vector_envs.__name__,
     hint='If it needs arguments, the function passes them: `gymnasium_env(lambda: gymnasium.make(ENV_ID, ...))`.',

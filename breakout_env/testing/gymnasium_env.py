@@ -20,17 +20,16 @@ class GymnasiumFactory:
     def __call__(self) -> Any:
         return self.make()
 
-    def with_window(self) -> 'GymnasiumFactory | None':
-        """The same with ``render_mode='human'``; None if nothing says how to make it."""
-        env = self.make()
+    def with_window(self, env: gymnasium.Env) -> 'GymnasiumFactory':
+        """The same with ``render_mode='human'``; ``env`` is one without."""
         spec = env.spec
         if env.render_mode == 'human':
             return self
-        if spec is not None:
-            return GymnasiumFactory(lambda: gymnasium.make(spec, render_mode='human'))
         if 'render_mode' in inspect.signature(self.make).parameters:
             return GymnasiumFactory(lambda: self.make(render_mode='human'))
-        return None
+        if spec is not None:
+            return GymnasiumFactory(lambda: gymnasium.make(spec, render_mode='human'))
+        raise CheckResult("the function takes no render_mode; expected one, to pass 'human'", 'skipped')
 
 
 def gymnasium_env(make: Callable[..., gymnasium.Env]) -> GymnasiumFactory:

@@ -16,7 +16,8 @@ import torch
 
 from ..compat.multiprocessing_helpers import use_own_tracker
 from .check_process import CheckProcess
-from .checks import DING, Contract, works
+from .checks import DING, works
+from .contract import Contract
 from .gymnasium_checks import GYMNASIUM
 from .gymnasium_env import GymnasiumFactory
 from .probe import CheckResult, MakeEnv, Probe, described

@@ -117,6 +117,16 @@ class Probe:
             raise CheckResult(f'{_more(grown, after)} after {self.cycles} {what}')
         return f'nothing more after {self.cycles} {what}'
 
+    def expect_released(self, what: str, use: Callable[[], 'Instance']) -> str:
+        """Fail if instances that are closed, but not deleted, leave something behind."""
+        kept = []
+
+        def cycle() -> None:
+            kept.append(use())
+            kept[-1].close()
+
+        return self.expect_level(what, cycle)
+
     def expect_none_left(self, when: str) -> None:
         left = _more(self._start, self._settled(self._start))
         if left:
