@@ -127,6 +127,12 @@ class Probe:
 
         return self.expect_level(what, cycle)
 
+    def opened_by(self, action: Callable[[], object]) -> str:
+        """What the action has left open, in words; '' if nothing."""
+        before = self._footprint()
+        action()
+        return _more(before, self._settled(before))
+
     def expect_none_left(self, when: str) -> None:
         left = _more(self._start, self._settled(self._start))
         if left:

@@ -175,6 +175,10 @@ def only_once(env):
     env.once = True
 
 
+def opened_child(env):
+    return functools.partial(end, child())
+
+
 def opened_window(env):
     env.window = child()
     weakref.finalize(env, end, env.window)
@@ -239,7 +243,7 @@ FAULTY = [
     ('close_releases', planted(at_open=lambda env: CACHE or CACHE.append(child()))),
     ('close_releases', planted(at_open=lambda env: shared_memory.SharedMemory(create=True, size=9).close())),
     ('close_releases', planted(at_open=lambda env: tempfile.mkdtemp() and None)),
-    ('forgotten_close', planted(at_open=lambda env: functools.partial(end, child()))),
+    ('forgotten_close', planted(at_open=opened_child)),
     ('close_before_reset', planted(at_close=lambda env, *_: raise_if(not hasattr(env, 'time')))),
     ('close_twice', planted(at_close=lambda env, opened, _: raise_if(opened is None and hasattr(env, 'time')))),
     (
@@ -383,9 +387,8 @@ def open_after_close(env, action):
     return Converted.step(env, action) if env.env.playing else CACHE.append(child())
 
 
-def worker_of_another(env):
-    if multiprocessing.parent_process() is not None:
-        multiprocessing.Process(target=time.sleep, args=(0,)).start()
+def only_in_the_first_process(env):
+    raise_if(multiprocessing.parent_process() is not None and multiprocessing.current_process().daemon)
 
 
 # what gymnasium's contract leaves open or says in another way
@@ -419,5 +422,5 @@ FAULTY_BY_GYMNASIUM = [(check, by_gymnasium(cls)) for check, cls in FAULTY if ch
     ('info_at_the_end', gymnasium_fault(step=last_step(lambda *values: (*values[:4], None)))),
     ('human_window', gymnasium_fault(hide=lambda env: None)),
     ('human_window', gymnasium_fault(show=show_one_more, hide=hide_all)),
-    ('vector_envs', gymnasium_fault(at_init=worker_of_another)),
+    ('vector_envs', gymnasium_fault(at_init=only_in_the_first_process)),
 ]
