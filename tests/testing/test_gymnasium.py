@@ -26,12 +26,12 @@ CHECKS = {check.__name__: check for check in lifecycle_checks(gymnasium=True)}
 @pytest.mark.parametrize('check, make', FAULTY_BY_GYMNASIUM, ids=lambda value: value if isinstance(value, str) else '')
 def test_a_planted_fault_is_found_by_its_check(check, make, display, same_footprint):
     with pytest.raises(AssertionError):
-        CHECKS[check](gymnasium_env(make), steps=20, time_limit_s=3.0)
+        CHECKS[check](gymnasium_env(make), steps=20, cycles=2, time_limit_s=3.0)
 
 
 @pytest.mark.parametrize('cls', SOUND, ids=lambda cls: cls.__name__)
 def test_a_sound_environment_passes_without_a_finding(cls, display, same_footprint):
-    report = check_lifecycle(gymnasium_env(by_gymnasium(cls)), steps=20)
+    report = check_lifecycle(gymnasium_env(by_gymnasium(cls)), steps=20, cycles=2)
     assert not [finding for finding in report if finding.state != 'pass'], str(report)
     assert [finding.check for finding in report] == list(CHECKS)
 
@@ -84,10 +84,11 @@ def test_the_window_needs_a_display(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    'arguments', [['--gymnasium', 'mine:Mine'], ['gymnasium:mine:Mine'], ['--gymnasium', 'mine:Mine-v0']]
+    'arguments',
+    [['--gymnasium', 'game_of_mine:Mine'], ['gymnasium:game_of_mine:Mine'], ['--gymnasium', 'game_of_mine:Mine-v0']],
 )
 def test_the_command_takes_a_class_or_an_id(arguments, monkeypatch, tmp_path):
-    (tmp_path / 'mine.py').write_text(
+    (tmp_path / 'game_of_mine.py').write_text(
         'import gymnasium\n'
         'class Mine(gymnasium.Env):\n'
         '    observation_space = action_space = gymnasium.spaces.Discrete(2)\n'
@@ -98,7 +99,7 @@ def test_the_command_takes_a_class_or_an_id(arguments, monkeypatch, tmp_path):
         "gymnasium.register('Mine-v0', Mine)\n"
     )
     monkeypatch.setattr(sys, 'path', [str(tmp_path), *sys.path])
-    monkeypatch.delitem(sys.modules, 'mine', raising=False)
+    monkeypatch.delitem(sys.modules, 'game_of_mine', raising=False)
     result = CliRunner().invoke(command, [*arguments, '--json'])
     assert result.exit_code == 1
     assert [row['check'] for row in json.loads(result.output) if row['state'] == 'fail'] == ['matches_spaces']
