@@ -388,7 +388,9 @@ def open_after_close(env, action):
 
 
 def only_in_the_first_process(env):
-    raise_if(multiprocessing.parent_process() is not None and multiprocessing.current_process().daemon)
+    raise_if(
+        multiprocessing.parent_process() is not None and multiprocessing.current_process().name.startswith('Worker')
+    )
 
 
 # what gymnasium's contract leaves open or says in another way

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import sys
+import unittest
 
 import gymnasium
 import pytest
@@ -73,8 +74,13 @@ def test_a_key_that_the_last_info_lacks_is_a_warning():
 
 def test_a_process_in_workers_that_are_daemons_is_a_warning():
     env = gymnasium_fault(at_init=lambda env: multiprocessing.Process(target=int).start())
-    with pytest.warns(UserWarning, match='AsyncVectorEnv needs daemon=False'):
+    with pytest.warns(UserWarning, match='it works with daemon=False'):
         CHECKS['vector_envs'](gymnasium_env(env))
+
+
+def test_the_window_needs_a_function_that_can_ask_for_it(display):
+    with pytest.raises(unittest.SkipTest, match='takes no render_mode'):
+        CHECKS['human_window'](gymnasium_env(lambda: Converted()))
 
 
 def test_the_window_needs_a_display(monkeypatch):
