@@ -11,15 +11,8 @@ from click.testing import CliRunner
 
 from breakout_cli.check_env import command
 from breakout_env.testing import check_lifecycle, gymnasium_env, lifecycle_checks
-from helpers.lifecycle_envs import (
-    FAULTY_BY_GYMNASIUM,
-    SOUND,
-    Converted,
-    by_gymnasium,
-    gymnasium_fault,
-    opened_child,
-    planted,
-)
+from helpers.gymnasium_envs import FAULTY_BY_GYMNASIUM, Converted, by_gymnasium, gymnasium_fault
+from helpers.lifecycle_envs import SOUND, opened_child, planted
 
 CHECKS = {check.__name__: check for check in lifecycle_checks(gymnasium=True)}
 
@@ -106,6 +99,7 @@ def test_the_command_takes_a_class_or_an_id(arguments, monkeypatch, tmp_path):
     )
     monkeypatch.setattr(sys, 'path', [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, 'game_of_mine', raising=False)
+    monkeypatch.delitem(gymnasium.registry, 'Mine-v0', raising=False)
     result = CliRunner().invoke(command, [*arguments, '--json'])
     assert result.exit_code == 1
     assert [row['check'] for row in json.loads(result.output) if row['state'] == 'fail'] == ['matches_spaces']
