@@ -5,7 +5,8 @@ import ctypes
 import pickle
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import gym
@@ -16,36 +17,15 @@ from ding.envs.env.env_implementation_check import check_array_space
 from ding.utils import ENV_MANAGER_REGISTRY
 from easydict import EasyDict
 
-from .probe import IN_ANOTHER_PROCESS, CheckResult, Instance, Probe, interrupted, processes
+from .contract import Check, Contract, register
+from .probe import CheckResult, Instance, Probe, interrupted, processes
 
 _MEMORY_ROUNDS, _LEVEL_BYTES = 10, 32 * 1024
 # in the output of a manager's processes: something was left behind
 _COMPLAINTS = ('Traceback', 'ResourceWarning', 'leaked', 'Exception ignored')
 _NOT_YET_STOPPED = (psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING, psutil.STATUS_DISK_SLEEP)
-# by name: the check, and the beginnings of the names of the calls that it is about
-CHECKS: dict[str, tuple[Callable[[Probe], str], tuple[str, ...]]] = {}
-
-
-def _check(*calls: str) -> Callable:
-    """Register a check. Its docstring is the fix that is printed if it fails."""
-
-    def register(function: Callable[[Probe], str]) -> Callable[[Probe], str]:
-        CHECKS[function.__name__] = function, calls
-        return function
-
-    return register
-
-
-def fix_for(check: str, call: str, failure: str) -> str:
-    """What to do: if a call failed, the fix of the check that is about this call, whichever check made it."""
-    about = {begin: name for name, (_, calls) in CHECKS.items() for begin in calls if call.startswith(begin)}
-    if call.endswith(IN_ANOTHER_PROCESS):
-        check = managers.__name__
-    elif call.startswith('close') and failure == 'hangs':
-        check = close_in_time.__name__
-    elif about:
-        check = about[max(about, key=len)]
-    return ' '.join((CHECKS[check][0].__doc__ or '').split())
+CHECKS: dict[str, Check] = {}
+_check = partial(register, CHECKS)
 
 
 @_check('the constructor', 'reset', 'step', 'a random action')
@@ -183,7 +163,8 @@ def close_after_error(probe: Probe) -> str:
         except CheckResult:
             raised = 1
         probe.call(f'close after an error in {name}', env.env.close)
-        env.play(1)
+        if env.reopens:
+            env.play(1)
         return raised
 
     raised = call('step', sys.maxsize, object())
@@ -206,13 +187,7 @@ def reset_reuses(probe: Probe) -> str:
 @_check()
 def close_releases(probe: Probe) -> str:
     """Close in `close` all that `reset` and `step` have opened, such as by `contextlib.ExitStack`; wait for its end."""
-    kept = []
-
-    def cycle() -> None:
-        kept.append(probe.played())
-        kept[-1].close()
-
-    return probe.expect_level('instances that were closed', cycle)
+    return probe.expect_released('instances that were closed', probe.played)
 
 
 @_check()
@@ -332,11 +307,16 @@ def managers(probe: Probe) -> str:
             ended, steps = ended + sum(bool(timestep.done) for timestep in timesteps.values()), steps + 1
         probe.call(f'close of the {name} manager', manager.close, patience=3)
         episodes.append(f'{ended} with {name}')
-        probe.expect_none_left(f'after close of the {name} manager')
-        for line in open('/proc/self/fd/2', errors='replace'):
-            if any(map(line.count, _COMPLAINTS)):
-                raise CheckResult(f'with the {name} manager, the output has: {line[:200]}')
+        expect_clean_end(probe, f'the {name} manager')
     return f'episodes: {", ".join(episodes)}'
+
+
+def expect_clean_end(probe: Probe, manager: str) -> None:
+    """Fail if worker processes left something behind or complained."""
+    probe.expect_none_left(f'after close of {manager}')
+    for line in open('/proc/self/fd/2', errors='replace'):
+        if any(map(line.count, _COMPLAINTS)):
+            raise CheckResult(f'with {manager}, the output has: {line[:200]}')
 
 
 def _actions(probe: Probe, count: int) -> list[object]:
@@ -375,3 +355,12 @@ def _expect_inside(value: object, space: gym.Space, name: str) -> None:
             raise CheckResult(f'the {name} {str(value)[:100]} is not in {space}') from None
     except (AssertionError, TypeError) as error:
         raise CheckResult(str(error)[:300]) from None
+
+
+DING = Contract(
+    CHECKS,
+    Instance,
+    in_workers=managers.__name__,
+    hint='If it needs a config, the factory passes it, such as `lambda: MyEnv(cfg)`; `breakout check-env` takes it by '
+    '`--config FILE`.',
+)

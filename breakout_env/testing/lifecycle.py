@@ -16,13 +16,12 @@ import torch
 
 from ..compat.multiprocessing_helpers import use_own_tracker
 from .check_process import CheckProcess
-from .checks import CHECKS, fix_for, managers, works
+from .checks import DING, works
+from .contract import Contract
+from .gymnasium_checks import GYMNASIUM
+from .gymnasium_env import GymnasiumFactory
 from .probe import CheckResult, MakeEnv, Probe, described
 
-_CONFIG = (
-    'If it needs a config, the factory passes it, such as `lambda: MyEnv(cfg)`; `breakout check-env` takes it by '
-    '`--config FILE`.'
-)
 _KNOWN_HANG_S = 2.0  # the time limit of a call that has been found to hang
 
 
@@ -38,6 +37,8 @@ class Finding(NamedTuple):
 class Report(list[Finding]):
     """The findings, in order; it prints as a table. If the environment does not work at all, that is the only one."""
 
+    total = len(DING.checks)
+
     @property
     def passed(self) -> bool:
         """Whether nothing failed; there may be warnings."""
@@ -50,8 +51,8 @@ class Report(list[Finding]):
 
     def __str__(self) -> str:
         rows = [(f'{check:24}{state:9}{found}', f'{"":33}{fix}') for check, state, found, fix in self]
-        skipped = len(CHECKS) - sum(finding.state != 'skipped' for finding in self)
-        summary = f'{len(self.failed)} of {len(CHECKS)} checks failed' + f', {skipped} were skipped' * (skipped > 0)
+        skipped = self.total - sum(finding.state != 'skipped' for finding in self)
+        summary = f'{len(self.failed)} of {self.total} checks failed' + f', {skipped} were skipped' * (skipped > 0)
         return '\n'.join([line for row in rows for line in row if line.strip()] + [summary])
 
 
@@ -61,6 +62,7 @@ def check_lifecycle(env_fn: MakeEnv, steps: int = 50, cycles: int = 5, time_limi
 
     Arguments:
         env_fn: Makes an environment of DI-engine's ``BaseEnv`` interface: a class, or any function without arguments.
+            For an environment of gymnasium's, ``gymnasium_env(function)``.
         steps: Steps in the checks of observations and memory.
         cycles: Resets, or instances, over which a check looks for growth; 2 or more.
         time_limit_s: Seconds that one call of the environment may take.
@@ -80,19 +82,27 @@ def check_lifecycle(env_fn: MakeEnv, steps: int = 50, cycles: int = 5, time_limi
         )
     seen: dict[tuple[str, str], str] = {}
     report = Report()
-    for check in CHECKS:
+    report.total = len(_contract(env_fn).checks)
+    for check in _contract(env_fn).checks:
         report.append(_run(check, env_fn, (steps, cycles), time_limit_s, seen))
         if report.failed == [works.__name__]:
             break
     return report
 
 
-def lifecycle_checks() -> list[Callable[..., None]]:
+def lifecycle_checks(gymnasium: bool = False) -> list[Callable[..., None]]:
     """The checks as functions, for pytest's ``parametrize``. Each takes what ``check_lifecycle`` takes and raises an
     AssertionError that says what it found. If the environment does not work at all, only ``works`` fails, and the
     others are skipped.
+
+    Arguments:
+        gymnasium: The checks for ``gymnasium_env(function)``.
     """
-    return [_as_test(check) for check in CHECKS]
+    return [_as_test(check) for check in (GYMNASIUM if gymnasium else DING).checks]
+
+
+def _contract(env_fn: MakeEnv) -> Contract:
+    return GYMNASIUM if isinstance(env_fn, GymnasiumFactory) else DING
 
 
 def _as_test(check: str) -> Callable[..., None]:
@@ -116,6 +126,7 @@ def _as_test(check: str) -> Callable[..., None]:
 
 def _run(check: str, env_fn: Callable, sizes: tuple[int, int], limit_s: float, seen: dict) -> Finding:
     """One check; ``seen`` are the calls that failed in earlier ones, with the check that reported them."""
+    contract = _contract(env_fn)
     with tempfile.TemporaryDirectory(prefix='check-', ignore_cleanup_errors=True) as folder:
         process = CheckProcess(partial(_work, check, env_fn, sizes, folder), f'{folder}/output')
         message: Any = ('the start of the check', 1)
@@ -132,16 +143,16 @@ def _run(check: str, env_fn: Callable, sizes: tuple[int, int], limit_s: float, s
     call, failure = message.key or ('', '')
     for (earlier, earlier_failure), reported_by in seen.items() if message.key else ():
         # `close once more` fails as `close` does; a manager makes the same calls
-        is_related = call.startswith(earlier) or earlier.startswith(call) or check == managers.__name__
+        is_related = call.startswith(earlier) or earlier.startswith(call) or check == contract.in_workers
         if is_related and failure == earlier_failure:
             seen[call, failure] = reported_by
             return Finding(check, 'skipped', f'as {reported_by}: {message}', '')
     if message.key:
         seen[call, failure] = check
     found = str(message)
-    fix = fix_for(check, call, failure) if message.state in ('fail', 'warning') else ''
+    fix = contract.fix_for(check, call, failure) if message.state in ('fail', 'warning') else ''
     if fix and check == works.__name__:
-        found, fix = f'the environment does not work at all: {found}', f'{fix} {_CONFIG}'
+        found, fix = f'the environment does not work at all: {found}', f'{fix} {contract.hint}'
     return Finding(check, message.state, found, fix)
 
 
@@ -165,9 +176,10 @@ def _work(check: str, env_fn: Callable, sizes: tuple[int, int], folder: str, con
     os.mkdir(tempfile.tempdir)
     torch.set_num_threads(1)  # as DI-engine's workers: OpenMP's threads do not live on in a fork
     use_own_tracker()
-    probe = Probe(env_fn, sizes, announce=connection.send)
+    contract = _contract(env_fn)
+    probe = Probe(env_fn, sizes, connection.send, contract.instance)
     try:
-        outcome = CheckResult(CHECKS[check][0](probe), 'pass')
+        outcome = CheckResult(contract.checks[check].run(probe), 'pass')
     except CheckResult as found:
         outcome = found
     except BaseException as error:

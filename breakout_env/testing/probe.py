@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 import psutil
-from ding.envs import BaseEnv, BaseEnvTimestep
+from ding.envs import BaseEnv
 
 from ..compat.multiprocessing_helpers import helper_pids
 
@@ -42,8 +42,15 @@ class Probe:
     caches, thread pools of libraries) does not count: a leak grows in both halves of the repetitions.
     """
 
-    def __init__(self, env_fn: MakeEnv, sizes: tuple[int, int], announce: Callable[[tuple], None]) -> None:
+    def __init__(
+        self,
+        env_fn: MakeEnv,
+        sizes: tuple[int, int],
+        announce: Callable[[tuple], None],
+        instance: type['Instance'],
+    ) -> None:
         self.env_fn, (self.steps, self.cycles), self._announce = env_fn, sizes, announce
+        self._instance = instance
         self._where = ''
         self._shared_memory: set[str] = set()  # its folder is of all processes
         self._of_others = {str(path) for path in Path('/dev/shm').iterdir()}
@@ -85,7 +92,7 @@ class Probe:
         return value
 
     def make(self) -> 'Instance':
-        return Instance(self)
+        return self._instance(self)
 
     def played(self, steps: int = 5) -> 'Instance':
         env = self.make()
@@ -109,6 +116,22 @@ class Probe:
         if grown:
             raise CheckResult(f'{_more(grown, after)} after {self.cycles} {what}')
         return f'nothing more after {self.cycles} {what}'
+
+    def expect_released(self, what: str, use: Callable[[], 'Instance']) -> str:
+        """Fail if instances that are closed, but not deleted, leave something behind."""
+        kept = []
+
+        def cycle() -> None:
+            kept.append(use())
+            kept[-1].close()
+
+        return self.expect_level(what, cycle)
+
+    def opened_by(self, action: Callable[[], object]) -> str:
+        """What the action has left open, in words; '' if nothing."""
+        before = self._footprint()
+        action()
+        return _more(before, self._settled(before))
 
     def expect_none_left(self, when: str) -> None:
         left = _more(self._start, self._settled(self._start))
@@ -157,6 +180,8 @@ class Probe:
 class Instance:
     """An environment; its calls are named after the state it is in."""
 
+    reopens = True  # whether ``reset`` has to work after ``close``
+
     def __init__(self, probe: Probe) -> None:
         self._call, self.state = probe.call, 'new'
         self.env = probe.call('the constructor', probe.env_fn)
@@ -167,17 +192,27 @@ class Instance:
             self._call(f'seed({", ".join(map(str, arguments))})', self.env.seed, *arguments)
 
     def reset(self) -> Any:
+        """The first observation of an episode."""
+        return self._call(self._name_of_reset(), self.env.reset)
+
+    def _name_of_reset(self) -> str:
         state, self.state = self.state, 'open'
         names = {'open': 'reset once more', 'closed': 'reset after close', 'broken': 'reset after close and an error'}
-        return self._call(names.get(state, 'reset'), self.env.reset)
+        return names.get(state, 'reset')
 
-    def step(self, action: object = None) -> BaseEnvTimestep:
+    def step(self, action: object = None) -> tuple[Any, Any, bool, Any]:
+        """Observation, reward, whether the episode has ended, and info."""
+        return self._step(4, 'a BaseEnvTimestep of obs, reward, done and info', action)
+
+    def _step(self, size: int, expected: str, action: object) -> Any:
         name = 'step after close' if self.state == 'closed' else 'step'
         timestep = self._call(name, self.env.step, self.action() if action is None else copy.deepcopy(action))
-        if not isinstance(timestep, tuple) or len(timestep) != 4:
-            found = f'{name} returned {str(timestep)[:100]}; expected a BaseEnvTimestep of obs, reward, done and info'
-            raise CheckResult(found, key=(name, 'returned'))
-        return timestep
+        return self._expect_tuple(name, timestep, size, expected)
+
+    def _expect_tuple(self, name: str, value: Any, size: int, expected: str) -> Any:
+        if not isinstance(value, tuple) or len(value) != size:
+            raise CheckResult(f'{name} returned {str(value)[:100]}; expected {expected}', key=(name, 'returned'))
+        return value
 
     def close(self) -> None:
         state, self.state = self.state, 'closed'
@@ -221,7 +256,11 @@ def described(error: BaseException) -> tuple[str, str]:
 
 def interrupted(env: BaseEnv, method: str, args: list[object], at_line: int) -> int:
     """Call ``method`` with an error at its ``at_line``-th own line, ``close`` excluded; returns the lines executed."""
-    members = [getattr(one, '__func__', one) for cls in type(env).__mro__ for one in vars(cls).values()]
+    members = [
+        getattr(one, '__func__', one)
+        for cls in type(getattr(env, 'unwrapped', env)).__mro__
+        for one in vars(cls).values()
+    ]
     files = {one.__code__.co_filename for one in map(inspect.unwrap, members) if inspect.isfunction(one)}
     lines = 0
 

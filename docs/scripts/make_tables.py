@@ -243,10 +243,10 @@ def _number(text: str) -> int:
     return int(text.replace(',', ''))
 
 
-def dizoo() -> str:
-    """What the lifecycle kit says about DI-engine's own environments: the checks that at least one does not pass."""
+def lifecycle(name: str) -> str:
+    """What the lifecycle kit says about the environments of a library: the checks that at least one does not pass."""
     envs: dict[str, dict[str, list[str]]] = {}
-    for row in load('lifecycle')['rows']:
+    for row in load(name)['rows']:
         for finding in row['findings']:
             envs.setdefault(finding['check'], {}).setdefault(finding['state'], []).append(row['env'].split(',')[0])
     rows = [[f'`{name}`', *(', '.join(of.get(key, ())) for key in ('fail', 'warning'))] for name, of in envs.items()]
@@ -269,7 +269,10 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         'train': lambda: benchmark('bench_train_bfloat16', 'bench_train'),
     },
     'docs/results/README.md': {'sources': sources.table},
-    'docs/lifecycle.md': {'dizoo': dizoo},
+    'docs/lifecycle.md': {
+        'dizoo': lambda: lifecycle('lifecycle'),
+        'gymnasium': lambda: lifecycle('lifecycle_gymnasium'),
+    },
     'docs/memory.md': {'replay': replay, 'million': million},
     'docs/training.md': {
         'expect': training_rows.expect,

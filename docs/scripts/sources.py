@@ -33,6 +33,7 @@ SOURCES = {
     'bench_replay*.json': Source('python -m benchmarks.replay.cost', ('breakout_env/replay',)),
     'bench_train*.json': Source('python -m benchmarks.training.speed', _TRAINING),
     'lifecycle.json': Source('docs/scripts/check_dizoo.py', ('breakout_env/testing', 'breakout_env/envs')),
+    'lifecycle_gymnasium.json': Source('docs/scripts/check_gymnasium.py', ('breakout_env/testing',)),
     'recipes*.json': Source('python -m benchmarks.recipes', _TRAINING),
     'training/*': Source('breakout train; for the agent also another program', _TRAINING),
 }

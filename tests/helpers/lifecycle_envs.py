@@ -171,6 +171,10 @@ def only_once(env):
     env.once = True
 
 
+def opened_child(env):
+    return functools.partial(end, child())
+
+
 def opened_window(env):
     env.window = child()
     weakref.finalize(env, end, env.window)
@@ -235,7 +239,7 @@ FAULTY = [
     ('close_releases', planted(at_open=lambda env: CACHE or CACHE.append(child()))),
     ('close_releases', planted(at_open=lambda env: shared_memory.SharedMemory(create=True, size=9).close())),
     ('close_releases', planted(at_open=lambda env: tempfile.mkdtemp() and None)),
-    ('forgotten_close', planted(at_open=lambda env: functools.partial(end, child()))),
+    ('forgotten_close', planted(at_open=opened_child)),
     ('close_before_reset', planted(at_close=lambda env, *_: raise_if(not hasattr(env, 'time')))),
     ('close_twice', planted(at_close=lambda env, opened, _: raise_if(opened is None and hasattr(env, 'time')))),
     (
