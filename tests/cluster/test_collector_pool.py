@@ -103,7 +103,7 @@ def test_random_play_is_made_up_for_and_counted_once(pool_of):
     assert pool.activity is None
 
 
-def test_collectors_of_rollouts_share_the_environments_as_the_cluster_changes(pool_of):
+def test_collectors_of_rollouts_share_environments_as_the_cluster_changes(pool_of):
     pool, said, killed = pool_of('auto', 'rollout', 20)
     assert [fragment.env_steps for fragment in pool.play_round().values()] == [12, 8]  # 4 steps in 3 and 2 environments
     RAY.cpus = 9
