@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,17 @@ def end_processes(request) -> Iterator[None]:
         for process in children():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
+
+
+@pytest.fixture(autouse=True)
+def close_writers() -> Iterator[None]:
+    """Close what ``SerialRun`` has opened. Its learner is garbage in a reference cycle: a process that a later test
+    forks would collect it, too, and end the writer's thread here by a message through their common queue.
+    """
+    yield
+    module = sys.modules.get('helpers.serial_run')
+    while module is not None and module.open_writers:
+        module.open_writers.pop().close()
 
 
 @pytest.fixture

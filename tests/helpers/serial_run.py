@@ -21,6 +21,7 @@ from helpers import runs
 from helpers.replay import transitions
 from helpers.runs import N_SAMPLE, UPDATES
 
+open_writers: list[SummaryWriter] = []
 check_saves = partial(runs.check_saves, surplus=0)  # its collections have no surplus
 
 
@@ -56,7 +57,9 @@ class SerialRun:
         cfg = compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=False, renew_dir=False)
         set_pkg_seed(seed, use_cuda=False)
         self.policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
-        logs = dict(tb_logger=SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial')), exp_name=cfg.exp_name)
+        tb_logger = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
+        open_writers.append(tb_logger)
+        logs = dict(tb_logger=tb_logger, exp_name=cfg.exp_name)
         self.learner = BaseLearner(cfg.policy.learn.learner, self.policy.learn_mode, **logs)
         self.games = ScriptedGames()
         self.evaluator = create_serial_evaluator(

@@ -224,7 +224,6 @@ def test_target_theta_counts_where_the_update_frequency_is_none():
         (['train', '--hours', 'nan'], "'nan' is not allowed; expected a number above 0"),
         (['train', '--resume', 'a_file'], 'no saved run is there'),
         (['train', '--resume', os.fsdecode(b'a\xff')], "`--resume` is 'a\\udcff' (str); expected a path in printable"),
-        (['train', '-c', PPO, '--collectors', '1'], "is 'rollout', which collects in one process with its learner"),
         (['train', '--resume', '--from', 'a_file'], '--from is a_file, beside --resume, which has its own weights'),
         (['train', '-c', ON_POLICY], 'expected `ding -m serial_onpolicy`'),
     ],
