@@ -153,7 +153,7 @@ def rom() -> Answer:
 
 
 def worker() -> Answer:
-    """Does an environment run in a process of its own?"""
+    """Does an environment run in a separate process?"""
     env_fn = partial(breakout_env.BreakoutEnv, {})
     with contextlib.closing(breakout_env.GroupEnvManager([env_fn], dict(connect_timeout=20))) as manager:
         manager.seed(0)

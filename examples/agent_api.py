@@ -19,7 +19,7 @@ ENV_STEPS = int(os.environ.get('BREAKOUT_ENV_STEPS', '1000000'))
 
 config = dict(
     exp_name='breakout_agent',
-    # The API asks for an env_id that it knows; the environment's options are those of BreakoutEnv below.
+    # The API asks for an env_id that it knows; BreakoutEnv below has the environment's options.
     env=dict(env_id=ENV_ID, collector_env_num=8, evaluator_env_num=8, n_evaluator_episode=8, stop_value=400),
     policy=dict(
         cuda=False,

@@ -159,7 +159,7 @@ def evaluate(
     Arguments:
         protocol: One of ``PROTOCOLS``.
         seed: Of the games. The same seed gives the same scores on the same machine, whatever ``env_num`` is; the first
-            games of a longer evaluation are those of a shorter one.
+            games of a longer evaluation equal a shorter one's.
         fire: Press FIRE after a lost life. It changes the protocol: state it beside a score.
         env_num: Games that are played at the same time, in as many processes as there are cores.
         max_episode_frames: Emulator frames after which a game is cut off.

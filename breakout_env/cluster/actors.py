@@ -95,7 +95,7 @@ class CollectorActor(_Actor):
         Arguments:
             seed: None for one by chance: no two collectors play the same games, nor does one that was restarted repeat
                 its own.
-            env_num: Environments; None for those of the config.
+            env_num: Environments; None for as many as in the config.
         """
         if env_num is not None:
             cfg = copy.deepcopy(cfg)

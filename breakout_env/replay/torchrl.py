@@ -271,7 +271,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         self._make()
         try:
             self._fill(saved, arrays)
-        except Exception:
+        except Exception:  # whatever a file makes TorchRL raise: the buffer is empty then, not half filled
             self.close()
             self._make()
             raise

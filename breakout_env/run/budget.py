@@ -8,7 +8,7 @@ DEFAULT_ENV_STEPS = 10_000_000
 
 @dataclass(frozen=True)
 class Budget:
-    """Ends a run at whichever limit it reaches first; None is no limit. All count from the beginning of the run, stops
+    """Ends a run at whichever limit it reaches first; None: no limit. All count from the beginning of the run, stops
     and resumes included; the time between a stop and the next start does not count.
 
     Examples:

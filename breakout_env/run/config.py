@@ -73,7 +73,7 @@ def read_config_file(path: str) -> ConfigFile:
         raise ConfigError(
             f'{path} fails in line {lines[-1]}: {reason}'
             if lines
-            else f'{path} is no config: {reason}; expected a .py file with main_config and create_config, {EXAMPLE}'
+            else f'{path} is not a config: {reason}; expected a .py file with main_config and create_config, {EXAMPLE}'
         ) from None
     try:
         check_default_dtype()
@@ -90,7 +90,7 @@ def read_config_file(path: str) -> ConfigFile:
             if isinstance(part, dict):
                 import_parts(f'create_config.{name}.import_names', part.get('import_names'))
     except ValueError as error:
-        raise ConfigError(f'{path} is no config: {error}') from None
+        raise ConfigError(f'{path} is not a config: {error}') from None
     main.setdefault('exp_name', 'default_experiment')  # as DI-engine calls it
     return ConfigFile(EasyDict(main), EasyDict(create), path)
 
@@ -255,7 +255,7 @@ def _change(main: EasyDict, merged: EasyDict, path: str, value: object) -> None:
         raise ConfigError(f'{path} is {shortened(value)}; expected a value like {before!r}, the one it replaces')
     for part in sections:
         if not isinstance(main.setdefault(part, EasyDict()), dict):
-            raise ConfigError(f'{path}: {part} is no section of the config')
+            raise ConfigError(f'{path}: {part} is not a section of the config')
         main = main[part]
     main[name] = value
 

@@ -103,7 +103,7 @@ def folder_below_here(name: object, option: str = 'exp_name') -> str:
         raise ConfigError(f'{option} is {name!r}; expected a folder below the current one')
     for folder in (Path(relative), *Path(relative).parents):
         if os.path.lexists(folder) and not folder.is_dir():
-            raise ConfigError(f'{option} is {name!r}, and {folder} is no folder; expected another name')
+            raise ConfigError(f'{option} is {name!r}, and {folder} is not a folder; expected another name')
     return relative
 
 

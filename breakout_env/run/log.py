@@ -95,7 +95,7 @@ class RunLog:
 
         Raises:
             FileNotFoundError: If there is none.
-            ValueError: If the file is no log, or a line of it is damaged.
+            ValueError: If the file is not a log, or a line of it is damaged.
         """
         file = Path(path)
         if file.is_dir():
@@ -115,7 +115,7 @@ class RunLog:
             return cls(rows)
         except (ValueError, TypeError, KeyError, EOFError, gzip.BadGzipFile) as error:
             raise ValueError(
-                f'{file}, line {number} is damaged, or the file is no log of a run ({error}); expected a JSON object '
+                f'{file}, line {number} is damaged, or it is not a log of a run ({error}); expected a JSON object '
                 'with a "kind" in each line, and numbers or null'
             ) from None
 

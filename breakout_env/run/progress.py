@@ -64,7 +64,7 @@ class ProgressOptions(Options):
     log_every_s: Annotated[float, Between(0.0, math.inf, above=True)] = 10.0
     """(float) Seconds between two rows of the log."""
     print_every_s: Annotated[float, Between(0.0, math.inf, above=True)] | None = None
-    """(float | None) Seconds between two printed lines where the output is no terminal. None prints none, as
+    """(float | None) Seconds between two printed lines where the output is not a terminal. None prints none, as
     DI-engine prints its own logs there; `breakout train` sets 10."""
 
 

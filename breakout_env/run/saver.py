@@ -186,7 +186,7 @@ class RunSaver:
         except MemoryError:
             raise
         except Exception as error:  # torch.load raises nearly anything, depending on the bytes
-            raise DamagedFile(f'{path} is no checkpoint of a run: {last_line(error)}') from None
+            raise DamagedFile(f'{path} is not a checkpoint of a run: {last_line(error)}') from None
         if save['buffer'] is not None and self.buffer is not None:
             self.buffer.load_data(str(self._folder / save['buffer']))
         return state

@@ -27,7 +27,7 @@ class Room(NamedTuple):
 
 def memory_room(root: str = _GROUPS, membership: str = _MEMBERSHIP) -> Room:
     """The tightest of the machine's memory, the limits of control groups (docker, Kubernetes, Slurm and systemd set
-    them), and those of the shell (``ulimit``; SGE and PBS set them). A process in a container sees all memory of the
+    them), and the shell's (``ulimit``; SGE and PBS set them). A process in a container sees all memory of the
     host, and is killed at the container's limit. ``control_groups`` explains the arguments.
     """
     memory = psutil.virtual_memory()

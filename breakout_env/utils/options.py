@@ -116,7 +116,7 @@ class Options(BaseModel):
         defaults.
 
         Raises:
-            ValueError: If the section is no dict, an option is unknown, or a value is not allowed.
+            ValueError: If the section is not a dict, an option is unknown, or a value is not allowed.
         """
         values = as_dict(f'the section of the {cls._owner}s', cfg)
         for name in values:

@@ -49,7 +49,7 @@ def refused(*words: str) -> str:
 @pytest.mark.parametrize(
     'content, message',
     [
-        ('main_config = dict(', 'is no config: SyntaxError'),
+        ('main_config = dict(', 'is not a config: SyntaxError'),
         ('main_config = create_config = {}', 'create_config.env is {} (dict); expected a dict with its `type`'),
         ('main_config = dict(policy=3); create_config = {}', 'main_config.policy is 3 (int)'),
         ('import os\nos.listdir(\n"nowhere")', 'mine.py fails in line 2: FileNotFoundError: '),
