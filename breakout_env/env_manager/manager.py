@@ -288,7 +288,7 @@ class GroupEnvManager(BaseEnvManager):
         replies: dict[int, StepReply] = {}
         for worker, result, error in replies_to(step.commands):
             if error is None:
-                replies.update(result)
+                replies.update({env_id: StepReply(*values) for env_id, values in result.items()})
             elif isinstance(error, WorkerLost):
                 logger.warning('environments %s lost a step: %s', worker.env_ids, error)
                 self._recovery.lose(worker)
