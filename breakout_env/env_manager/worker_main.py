@@ -84,7 +84,7 @@ class EnvGroup:
         self.envs[env_id] = self._call(env_id, self._env_fns[env_id])
 
     def step(self, actions: dict[int, object], changed_only: bool) -> dict[int, tuple]:
-        """Step some environments; ``changed_only`` leaves out replies that have only an info. A reply is a ``StepReply``
+        """Step some environments; ``changed_only`` leaves out replies with only an info. A reply is a ``StepReply``
         as a plain tuple, which takes less time to pickle.
         """
         replies: dict[int, tuple] = {}
