@@ -49,6 +49,7 @@ ONE_THREAD = ('--threads', '1')
 VARIANTS: dict[str, Variant] = {
     'ppo': Variant(PPO),
     'ppo_by_ding': Variant(PPO, by_ding=True),
+    'ppo_on_ray': Variant(PPO, options=('--collectors', '2')),
     'lean_dqn': Variant(DQN, options=('--threads', '2')),
     'lean_dqn_ema': Variant(DQN, (*FEW_EVALUATIONS, 'policy.learn.ema_decay=0.999'), ONE_THREAD),
 }

@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 import breakout_env
 from breakout_env.agent.play import missing_for_window, open_window
 from breakout_env.policy.learner import fastest_dtype
-from breakout_env.testing.check_process import CheckProcess
+from breakout_env.utils.check_process import CheckProcess
 from breakout_env.utils.command_line import shell_command
 from breakout_env.utils.game_constants import FIRE, SCREEN_SHAPE
 from breakout_env.utils.gpu import OLD_GPU_WHEEL, gpu_problem

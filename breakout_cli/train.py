@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import os
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
@@ -93,7 +94,7 @@ def _refuse_contradictions(ctx: click.Context) -> None:
 @click.option(
     '--threads',
     type=Number(int, 1, 1024),
-    help="PyTorch's threads; by default one a core, half of that if it overlaps.",
+    help="PyTorch's threads; by default one a core, half of that if it collects meanwhile.",
 )
 @click.option(
     '--overlap/--serial',
@@ -164,6 +165,7 @@ def command(
     from breakout_env.run.budget import DEFAULT_ENV_STEPS, Budget
     from breakout_env.run.config import read_config_file
     from breakout_env.run.folder import folder_below_here, run_to_resume
+    from breakout_env.run.pipeline import train
     from breakout_env.run.recipes import RECIPES, shipped
     from breakout_env.utils.command_line import process_as_found, shell_command
 
@@ -182,21 +184,20 @@ def command(
         if overlap is None and collectors is None and len(os.sched_getaffinity(0)) > 1:
             trained = dict(POLICY_REGISTRY).get(f'{file.create.policy.type}_command')
             overlap = getattr(trained, 'overlaps', False)
-        if threads is None and overlap and device == 'cpu':  # the other half is the collector's
+        plays_here = overlap or (collectors is not None and ray_address is None)
+        if threads is None and plays_here and device == 'cpu':  # half of the cores are for the collectors
             threads = max(1, torch.get_num_threads() // 2)
         if threads is not None:
             torch.set_num_threads(threads)
         initial = None if begin_with is None else initial_weights(begin_with)
         budget = Budget(**limits) if any(limits.values()) else Budget(env_steps=DEFAULT_ENV_STEPS)
         try:
-            if collectors is None:
-                from breakout_env.run.pipeline import train
+            source = None
+            if collectors is not None:
+                from breakout_env.cluster.ray_source import OnRay
 
-                folder = train(file, seed, budget, run, bool(overlap), values, initial=initial)
-            else:
-                from breakout_env.cluster.ray_source import train_on_ray
-
-                folder = train_on_ray(file, seed, budget, run, collectors, ray_address, values, initial)
+                source = partial(OnRay, collectors=collectors, address=ray_address)
+            folder = train(file, seed, budget, run, bool(overlap), values, source, initial)
         except (torch.OutOfMemoryError, MemoryError) as error:
             raise click.ClickException(
                 f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume '

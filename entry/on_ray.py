@@ -3,9 +3,13 @@ What collects is ``breakout_env/cluster/ray_source.py``; this file is not called
 """
 
 import sys
+from functools import partial
 
-from breakout_env.cluster.ray_source import train_on_ray as train  # noqa: F401 # for programs that train without a command
+from breakout_env.cluster.ray_source import OnRay
+from breakout_env.run import pipeline
 from breakout_env.utils.command_line import shell_command
+
+train = partial(pipeline.train, source=OnRay)  # for programs that train without a command
 
 if __name__ == '__main__':
     from breakout_cli.train import command

@@ -57,15 +57,17 @@ class Window:
             self._learning_since_s = now if updates else None
         elif self._start is None:
             if now - self._learning_since_s >= self._warm_up_s:
-                self._start = (now, steps, updates)
+                self._start = (now, steps, updates, time.process_time())
         elif now - self._start[0] >= self._seconds:
-            self._end = (now, steps, updates)
+            self._end = (now, steps, updates, time.process_time())
         return self._end is None
 
     def figures(self) -> dict[str, float]:
-        """What was done a second, and for each step."""
-        elapsed_s, steps, updates = (end - start for end, start in zip(self._end, self._start))
-        return dict(steps_per_s=steps / elapsed_s, updates_per_step=updates / steps)
+        """What was done a second, and for each step; without the computing time of other processes."""
+        elapsed_s, steps, updates, own_s = (end - start for end, start in zip(self._end, self._start))
+        return dict(
+            steps_per_s=steps / elapsed_s, updates_per_step=updates / steps, learner_us_per_step=1e6 * own_s / steps
+        )
 
 
 class Training(ABC):
@@ -94,6 +96,19 @@ class Ended(Exception):
     """Leaves DI-engine's pipeline, which knows no limit of time."""
 
 
+def poll_hook(running: Running, every: int) -> dict[str, str]:
+    """The config of a learner hook that asks ``running`` after so many updates, and raises ``Ended``."""
+
+    class Poll(LearnerHook):
+        def __call__(self, engine: Any) -> None:
+            updates = engine.last_iter.val
+            if updates % every == 0 and not running(engine.collector_envstep, updates):
+                raise Ended
+
+    register_learner_hook('poll', Poll)
+    return dict(type='poll', name='poll', position='after_iter')
+
+
 class InDIEngine(Training):
     """DI-engine's serial pipeline with its parts, or with others by their registered types: configs/
     breakout_lean_dqn_config.py without evaluations, with the network of Mnih et al. 2015.
@@ -117,18 +132,7 @@ class InDIEngine(Training):
         self._main, self._create = main, EasyDict(create)
 
     def run(self, running: Running) -> None:
-        each = self._main.policy.learn.update_per_collect
-
-        class Poll(LearnerHook):
-            """Asks after the updates for a collection."""
-
-            def __call__(self, engine: Any) -> None:
-                updates = engine.last_iter.val
-                if updates % each == 0 and not running(engine.collector_envstep, updates):
-                    raise Ended
-
-        register_learner_hook('poll', Poll)
-        poll = dict(type='poll', name='poll', position='after_iter')
+        poll = poll_hook(running, self._main.policy.learn.update_per_collect)
         self._main.policy.learn.learner = dict(hook=dict(poll=poll))  # no saving of the run
         with contextlib.suppress(Ended):
             serial_pipeline((self._main, self._create))

@@ -38,15 +38,10 @@ class _Collector:
 
 
 class CollectorPool(GameScores):
-    """Plays rounds: each collector plays one fragment with the same weights, and the fragments are handed over in the
-    order of the collectors. Of a policy that learns from rollouts, the collectors share the environments of one
-    rollout, with seeds that follow from the run's, so that a run with the same collectors is repeatable; else each has
-    all environments of the config, and games by chance.
-
-    Ray restarts collectors that die. Their fragment is lost, and so is one that is late; their environments begin new
-    games. Nodes that leave or join change the number of collectors from one round to the next.
-
-    It stands where DI-engine's pipelines have a collector, so that saves, progress and commander find one.
+    """Plays rounds: each collector plays one fragment with the same weights. Of a policy that learns from rollouts, the
+    collectors share the environments of one rollout, with seeds that follow from the run's, so that a run with the same
+    collectors is repeatable; else each has all environments of the config, and games by chance. The fragment of a
+    collector that dies or is late is lost. It stands where DI-engine's pipelines have a collector.
     """
 
     def __init__(
@@ -55,7 +50,7 @@ class CollectorPool(GameScores):
         """
         Arguments:
             ray, cfg: From ``ray_session``; the merged config.
-            count: Collectors; ``'auto'`` for as many as the cluster has CPUs, now and later.
+            count: As of ``OnRay``.
             print_line: Called with each message to the user.
         Raises:
             ClusterError: If there would be more collectors than environments to share.
@@ -94,9 +89,10 @@ class CollectorPool(GameScores):
         while not (working := self._working()):
             self._wait([collector.ready for collector in self._collectors])
         is_random, begun_s = self.random_steps_left > 0, time.monotonic()
+        settings = {name: 1.0 if is_random and name == 'eps' else value for name, value in self.settings.items()}
         asked: dict[object, _Collector] = {}
         for collector in working:
-            request = self.size(collector.index), self.envstep, is_random, self.settings, [self._weights], self._version
+            request = self.size(collector.index), settings, [self._weights], self._version
             asked[collector.actor.collect.remote(*request)] = collector
         waiting, late_at_s = list(asked), float('inf')
         while waiting and time.monotonic() < late_at_s:
@@ -155,8 +151,7 @@ class CollectorPool(GameScores):
             self._collectors.append(_Collector(index, self._actor_class.remote(self._cfg, *how)))
         for index, collector in enumerate(self._collectors):
             collector.index = index
-        # who takes part in the next round should not be chance; a node that leaves meanwhile is not waited for
-        late_at_s = time.monotonic() + _LATE_S
+        late_at_s = time.monotonic() + _LATE_S  # who takes part in the next round should not be chance
         while len(self._working()) < count and time.monotonic() < late_at_s:
             self._wait([collector.ready for collector in self._collectors if collector.ready is not None])
 

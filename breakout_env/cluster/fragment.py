@@ -1,7 +1,7 @@
-"""What passes between an actor and the learner, as data: rollout fragments, weights, and events for TensorBoard.
+"""What passes between an actor and the learner, as data: rollout fragments and weights.
 
 A fragment has each distinct screen once, compressed together with its neighbours. DI-engine's own exchange sends
-transitions as they are, 56 kB of pixels each; eight in nine of their screens are in a neighbouring transition, too.
+transitions as they are, 56 kB of pixels each.
 """
 
 import io
@@ -20,7 +20,7 @@ from ..replay.memory import ReplayMemory
 from ..replay.rows import Rows
 from ..replay.structure import fields_from
 
-Event = tuple[str, float, int]
+PackedWeights = tuple[bytes, dict[str, Any]]
 
 
 def pack(transitions: Sequence[Mapping]) -> bytes:
@@ -56,7 +56,7 @@ def unpack(payload: bytes) -> FrameBatch | list[dict]:
     return FrameBatch(rows, arrays, screens)
 
 
-def pack_weights(state: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
+def pack_weights(state: Mapping[str, Any]) -> PackedWeights:
     """A state of a policy that acts: ``model``, on any device, as safetensors, and the numbers beside it, such as
     PPO's units of returns.
     """
@@ -64,30 +64,7 @@ def pack_weights(state: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
     return safetensors.torch.save(model), {name: value for name, value in state.items() if name != 'model'}
 
 
-def unpack_weights(packed: tuple[bytes, dict[str, Any]]) -> dict[str, Any]:
+def unpack_weights(packed: PackedWeights) -> dict[str, Any]:
     """The state that ``pack_weights`` was given."""
     model, numbers = packed
     return dict(numbers, model=safetensors.torch.load(model))
-
-
-class EventRecorder:
-    """Stands where DI-engine's workers expect a ``SummaryWriter``, and keeps the arguments of ``add_scalar``: the
-    learner has the log.
-    """
-
-    def __init__(self) -> None:
-        self._events: list[Event] = []
-
-    def add_scalar(self, tag: str, value: Any, step: int) -> None:
-        self._events.append((tag, float(value), int(step)))
-
-    def take(self) -> list[Event]:
-        """What was written since the last call."""
-        events, self._events = self._events, []
-        return events
-
-    def flush(self) -> None:
-        """Nothing is buffered."""
-
-    def close(self) -> None:
-        """Nothing is open."""

@@ -20,14 +20,6 @@ class ClusterError(RuntimeError):
     """The run cannot continue with this cluster; the message says what to change."""
 
 
-def _session_folder() -> str | None:
-    """Where a local Ray keeps its sockets: where it does by itself (None), unless TMPDIR is missing or too long."""
-    folder = os.environ.get('TMPDIR')
-    # 107 characters are for a socket's path, 66 of them for what Ray adds
-    suits = folder is None or (len(os.path.abspath(folder)) <= 40 and os.access(folder, os.W_OK))
-    return None if suits or 'RAY_TMPDIR' in os.environ else '/tmp/ray'
-
-
 @contextlib.contextmanager
 def ray_session(address: str | None, collectors: CollectorCount) -> Iterator[ModuleType]:
     """Connect to Ray, and disconnect at the end of the context, which ends all actors of the run.
@@ -49,7 +41,9 @@ def ray_session(address: str | None, collectors: CollectorCount) -> Iterator[Mod
         if address is None:
             at_the_end.enter_context(ray_on_loopback())
             cpus = max(len(os.sched_getaffinity(0)), EVALUATOR_CPUS + (1 if collectors == 'auto' else collectors))
-            options.update(num_cpus=cpus, include_dashboard=False, _temp_dir=_session_folder())
+            # not in TMPDIR: the paths of its sockets there may be longer than the 107 characters that they may have
+            folder = os.environ.get('RAY_TMPDIR', '/tmp/ray')
+            options.update(num_cpus=cpus, include_dashboard=False, _temp_dir=folder)
         try:
             ray.init(**options)
         except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:

@@ -1,20 +1,16 @@
-"""Training with collectors on Ray: this process learns, Ray actors collect and evaluate. On this machine, and on a
-cluster with as many collectors as it has CPUs, now and later. docs/scale.md has Slurm and Kubernetes.
-"""
+"""Training with collectors on Ray: this process learns, Ray actors collect and evaluate (docs/scale.md)."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from functools import partial
 from typing import cast
 
 import torch
 from ding.worker import BaseSerialCommander, IBuffer
 
-from ..policy.initial_weights import InitialWeights
 from ..policy.lean_ppo import Samples
 from ..replay.batch import FrameBatch
 from ..run.budget import Budget
-from ..run.config import ConfigFile, collects_rollouts
-from ..run.pipeline import Fragment, RunParts, train
+from ..run.config import collects_rollouts
+from ..run.pipeline import Fragment, RunParts
 from ..utils import run_registry
 from ..worker.collector import Settings
 from ..worker.overlap import overlapped
@@ -31,15 +27,17 @@ _POLL_S = 0.5
 class OnRay:
     """An ``ExperienceSource`` of Ray actors: they play a round while the learner learns from the one before, as
     ``overlapped`` says. The fragments of a round are parts of one rollout, or transitions to learn from one by one.
+    ``train(config, seed, budget, source=OnRay)`` trains from them.
 
     Arguments:
         collectors: How many; ``'auto'`` for as many as the cluster has CPUs.
         address: Of a cluster; None for a local Ray that ends with the run.
+    Raises:
+        ClusterError: If the run cannot continue with this cluster, also later.
     """
 
-    def __init__(self, parts: RunParts, collectors: CollectorCount, address: str | None) -> None:
+    def __init__(self, parts: RunParts, collectors: CollectorCount = 'auto', address: str | None = None) -> None:
         self._cfg, self._policy, self._learner = parts.cfg, parts.policy, parts.learner
-        self._tb_logger = parts.tb_logger
         ray = parts.at_the_end.enter_context(ray_session(address, collectors))
         self.evaluator = RemoteEvaluator(ray, parts)
         parts.at_the_end.callback(self.evaluator.close)
@@ -67,9 +65,6 @@ class OnRay:
         """The fragments of a round, and whether they are random play."""
         is_random, env_step = self.collector.random_steps_left > 0, self.collector.envstep
         packed = self.collector.play_round()
-        for fragment in packed.values():
-            for event in fragment.events:
-                self._tb_logger.add_scalar(*event)
         if collects_rollouts(self._cfg):
             return self._joined(packed), is_random
         fragments = []
@@ -107,22 +102,3 @@ class OnRay:
                 self.evaluator.begin(self._learner.train_iter, self.collector.envstep)
             self.evaluator.poll(_POLL_S)
             run_registry.after_env_step(self._cfg.exp_name)
-
-
-def train_on_ray(
-    config: str | ConfigFile,
-    seed: int,
-    budget: Budget,
-    resume: str | None = None,
-    collectors: CollectorCount = 'auto',
-    ray_address: str | None = None,
-    changes: Mapping[str, object] = {},
-    initial: InitialWeights | None = None,
-) -> str:
-    """As ``train``, with collectors on Ray: ``collectors`` and ``ray_address`` as of ``OnRay``.
-
-    Raises:
-        ClusterError: If the run cannot continue with this cluster.
-    """
-    source = partial(OnRay, collectors=collectors, address=ray_address)
-    return train(config, seed, budget, resume, changes=changes, source=source, initial=initial)

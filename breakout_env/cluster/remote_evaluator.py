@@ -58,7 +58,7 @@ class RemoteEvaluator(EvaluationRecord):
         self._checkpoint = copy.deepcopy(self._parts.policy.learn_mode.state_dict())
         self._checkpoint.update(last_iter=train_iter, last_step=env_step)  # as in DI-engine's own checkpoints
         weights = self._ray.put(pack_weights(self._parts.policy.eval_mode.state_dict()))
-        self._result = self._actor.evaluate.remote([weights], train_iter, env_step)
+        self._result = self._actor.evaluate.remote([weights])
 
     def poll(self, timeout_s: float = 0.0) -> bool:
         """Take the result, if there is one within ``timeout_s`` seconds; returns whether the score has reached
@@ -67,14 +67,13 @@ class RemoteEvaluator(EvaluationRecord):
         if self._result is None or not self._ray.wait([self._result], timeout=timeout_s)[0]:
             return False
         try:
-            returns, events = self._ray.get(self._result)
+            returns = self._ray.get(self._result)
         except self._ray.exceptions.RayError as error:
             raise ClusterError(f'the evaluator cannot work: {last_line(error)}') from error
         self._result, score = None, float(np.mean(returns))
         updates, env_step = self._checkpoint['last_iter'], self._checkpoint['last_step']
-        for event in events:
-            self._parts.tb_logger.add_scalar(*event)
-        self._parts.tb_logger.flush()
+        for axis, at in (('iter', updates), ('step', env_step)):  # as DI-engine's evaluator
+            self._parts.tb_logger.add_scalar(f'evaluator_{axis}/reward_mean', score, at)
         self._parts.print_line(
             f'Evaluated at {updates:,} updates and {env_step:,} env steps: {score:.1f} points over '
             f'{len(returns)} games.'

@@ -101,7 +101,6 @@ def merged_config(
     budget: Budget,
     resume: str | None = None,
     changes: Mapping[str, object] = {},
-    on_ray: bool = False,
 ) -> EasyDict:
     """The config of a run: DI-engine's defaults, then the file's values, then the changes. Where the file names no hook
     `progress` or `resume` and no evaluator, they are added, so that the run can be resumed. Makes the run's folder;
@@ -109,7 +108,6 @@ def merged_config(
 
     Arguments:
         config, seed, budget, resume, changes: As in ``train``.
-        on_ray: Whether other processes collect.
     Raises:
         ConfigError: If the config is wrong, all env steps would go into random play, the budget is in games that
             the collector does not count, or a change names no option.
@@ -122,7 +120,7 @@ def merged_config(
             f'{file.path}: the policy {file.create.policy.type!r} has no `update_per_collect`, as on-policy ones '
             'of DI-engine; expected `ding -m serial_onpolicy` for it, or another policy, such as lean_ppo'
         )
-    if budget.episodes is not None and not (on_ray or hasattr(SERIAL_COLLECTOR_REGISTRY[collector], 'games')):
+    if budget.episodes is not None and not hasattr(SERIAL_COLLECTOR_REGISTRY[collector], 'games'):
         raise ConfigError(
             f'--episodes is {budget.episodes}, and the collector {collector!r} counts no full games; expected '
             'one whose class has `games`, such as `nstep`, in create_config.collector'

@@ -270,7 +270,7 @@ def train(
     Raises:
         ConfigError: As ``merged_config``, or if the initial weights do not fit.
     """
-    cfg = merged_config(config, seed, budget, resume, changes, on_ray=source is not None)
+    cfg = merged_config(config, seed, budget, resume, changes)
     with contextlib.ExitStack() as at_the_end:  # from the last entry up, each in any case
         at_the_end.callback(close_log_files, cfg.exp_name)
         new_folder = at_the_end.enter_context(NewFolder(cfg.exp_name, begun=resume is not None))

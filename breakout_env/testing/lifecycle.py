@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..compat.multiprocessing_helpers import use_own_tracker
-from .check_process import CheckProcess
+from ..utils.check_process import CheckProcess
 from .checks import DING, works
 from .contract import Contract
 from .gymnasium_checks import GYMNASIUM

@@ -36,6 +36,11 @@ class GameScores:
             self.games += 1
             self._game_returns.append(score)
 
+    def scores_since(self, games: int) -> list[float]:
+        """The scores of the games that have ended since there were ``games``; at most 100."""
+        ended = self.games - games
+        return list(self._game_returns)[-ended:] if ended else []
+
     @property
     def game_return_mean(self) -> float | None:
         """Mean score of the last 100 games; None before the first has ended."""

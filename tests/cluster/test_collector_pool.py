@@ -60,7 +60,7 @@ class Collector:
         if self.requests == 3:
             raise self.error('planted')
         obs = torch.zeros(4, 84, 84, dtype=torch.uint8)
-        return PackedFragment(pack([dict(obs=obs, next_obs=obs, done=True)] * n_sample), n_sample, [5.0], [])
+        return PackedFragment(pack([dict(obs=obs, next_obs=obs, done=True)] * n_sample), n_sample, [5.0])
 
 
 @pytest.fixture

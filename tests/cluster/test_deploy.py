@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,11 +42,11 @@ def test_pods_and_volumes_match_the_schemas_of_kubernetes(manifest, tmp_path):
 
 def test_the_job_on_kubernetes_resumes_its_run_with_ray_authentication(manifest):
     spec = manifest['RayJob']['spec']
-    program, command, *words = shlex.split(spec['entrypoint'].replace('/opt/source', str(ROOT)))
+    program, command, *words = shlex.split(spec['entrypoint'])
     options = options_of(words)
     assert (program, command, options['ray_address']) == ('breakout', 'train', 'auto')
     assert options['auto_resume'] and options['exp_name'] and options['collectors'] > 1
-    assert Path(options['config']).exists() and spec['backoffLimit'] > 0 and spec['shutdownAfterJobFinishes']
+    assert spec['backoffLimit'] > 0 and spec['shutdownAfterJobFinishes']
     assert spec['rayClusterSpec']['authOptions'] == dict(mode='token')
 
 

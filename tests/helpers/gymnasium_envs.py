@@ -140,6 +140,7 @@ FAULTY_BY_GYMNASIUM = [(check, by_gymnasium(cls)) for check, cls in FAULTY if ch
             reset=reset_half_way, step=step_unless_half_way, close=lambda env: setattr(env, 'closed', True)
         ),
     ),
+    ('reset_after_close', gymnasium_fault(close=lambda env: vars(env).pop('env', Sound()).close())),
     ('step_after_close', gymnasium_fault(step=open_after_close)),
     ('same_seed_same_episode', gymnasium_fault(reset=lambda env: (env.env.reset(), {}))),
     ('same_seed_same_episode', gymnasium_fault(reset=lambda env, *, seed=None, options=None: (env.env.reset(), {}))),

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from ..utils.signals import follow_parent
+from .signals import follow_parent
 
 
 class CheckProcess:

@@ -1,0 +1,156 @@
+"""What do collectors on Ray cost: bytes to the learner, env steps a second beside a training in one process, and what
+one learner can take in?
+
+    python -m benchmarks.training.on_ray --out docs/results/bench_ray.json
+
+``play`` is one collector with half of the environments of configs/breakout_ppo_config.py and the weights of a skilled
+agent, without Ray: what it packs and how long that takes. Then trainings take turns (benchmarks/training/speed.py): in
+one process, overlapped, and with two collectors on Ray on the same cores. The last one has eight collectors whose
+environments repeat a course that they have played once, and a minibatch for each rollout: what is left is Ray,
+collectors and network, and the computing time of the learner's process says how much it could take in.
+"""
+
+import contextlib
+import statistics
+import time
+from functools import partial
+from typing import Any
+
+import click
+import numpy as np
+import torch
+from ding.envs import BaseEnvTimestep
+from ding.policy import create_policy
+from ding.utils import ENV_REGISTRY
+
+from breakout_env import BreakoutEnv
+from breakout_env.agent.agent import initial_weights
+from breakout_env.cluster.actors import CollectorActor
+from breakout_env.cluster.fragment import pack_weights, unpack
+from breakout_env.cluster.ray_source import OnRay
+from breakout_env.run.budget import Budget
+from breakout_env.run.config import ConfigFile, merged_config, read_config_file
+from breakout_env.run.pipeline import train
+
+from ..common.cli import CORES, chosen, command, rounds
+from ..common.rounds import ROOT, Result, as_dict, interleaved, turn
+from .speed import ENDLESS_STEPS, PACKAGES, Ended, Running, Training, poll_hook
+
+REFERENCE = 'one process, overlapped'
+BUDGET = Budget(env_steps=ENDLESS_STEPS)
+SKILLED = ROOT / 'breakout_env' / 'pretrained' / 'breakout_ppo_80min.safetensors'
+ROLLOUTS = 20
+# An update of so few samples costs nothing beside a rollout of 4096.
+NO_UPDATES = dict(update_per_collect=1, batch_size=8)
+
+
+@ENV_REGISTRY.register('breakout_recorded')
+class RecordedEnv(BreakoutEnv):
+    """Takes no time: it repeats the first episode that it has played."""
+
+    def reset(self) -> np.ndarray:
+        if not hasattr(self, '_course'):
+            self._course = [BaseEnvTimestep(super().reset(), None, False, {})]
+            while not self._course[-1].done:
+                self._course.append(super().step(self.random_action()))
+        self._steps = 0
+        return self._course[0].obs
+
+    def step(self, action: object) -> BaseEnvTimestep:
+        self._steps += 1
+        return self._course[self._steps]
+
+
+def recipe(env: str = 'breakout', **learn: Any) -> ConfigFile:
+    """The config of PPO for a CPU, without evaluations on the way."""
+    file = read_config_file(str(ROOT / 'configs' / 'breakout_ppo_config.py'))
+    file.main.env.update(evaluator_env_num=1, n_evaluator_episode=1)
+    file.main.env.evaluator.max_episode_frames = 400  # a training begins with an evaluation
+    file.main.policy.eval.evaluator.eval_freq = ENDLESS_STEPS
+    file.main.policy.learn.update(learn)
+    file.create.env.update(type=env, import_names=['breakout_env', __name__])
+    return file
+
+
+class Play:
+    """A collector that plays as a skilled agent."""
+
+    def __init__(self) -> None:
+        torch.set_num_threads(1)
+        cfg = merged_config(recipe(), 0, BUDGET)
+        self._collector = CollectorActor(cfg, seed=0, env_num=cfg.env.collector_env_num // 2)
+        self._n_sample = cfg.policy.collect.n_sample // 2
+        state = create_policy(cfg.policy, enable_field=['collect']).collect_mode.state_dict()
+        self._weights = pack_weights(dict(state, model=initial_weights(str(SKILLED)).weights))
+
+    def measure(self) -> dict[str, float]:
+        """Medians of the second half: the first games have begun together."""
+        self._collector.load(self._weights)
+        rows = [self._fragment() for _ in range(ROLLOUTS)][ROLLOUTS // 2 :]
+        return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+
+    def _fragment(self) -> dict[str, float]:
+        begun_s = time.process_time()
+        fragment = self._collector.collect(self._n_sample, {}, [None], 0)
+        played_s = time.process_time()
+        unpack(fragment.payload).collated()
+        unpacked_s = time.process_time()
+        return dict(
+            bytes_per_step=len(fragment.payload) / fragment.env_steps,
+            collector_us_per_step=1e6 * (played_s - begun_s) / fragment.env_steps,
+            unpack_us_per_step=1e6 * (unpacked_s - played_s) / fragment.env_steps,
+            weights_bytes=len(self._weights[0]),
+        )
+
+    def close(self) -> None:
+        self._collector.close()
+
+
+class Ours(Training):
+    """A training of this package: with collectors on Ray, or none and overlapped."""
+
+    def __init__(self, collectors: int, file: ConfigFile) -> None:
+        super().__init__(threads=max(1, CORES // 2), random_steps=0)
+        self._collectors, self._file = collectors, file
+
+    def run(self, running: Running) -> None:
+        learn = self._file.main.policy.learn
+        learn.learner.hook.poll = poll_hook(running, learn.update_per_collect)
+        with contextlib.suppress(Ended):
+            source = partial(OnRay, collectors=self._collectors) if self._collectors else None
+            train(self._file, 0, BUDGET, overlap=True, source=source)
+
+    def close(self) -> None:
+        """The parts of the training end with it."""
+
+
+def ours(collectors: int, env: str, learn: dict[str, Any]) -> Ours:
+    """Made in the process of the contestant, as a config may not be picklable."""
+    return Ours(collectors, recipe(env, **learn))
+
+
+CONTESTANTS = {
+    REFERENCE: partial(ours, 0, 'breakout', {}),
+    '2 collectors on Ray': partial(ours, 2, 'breakout', {}),
+    '8 collectors, environments that take no time': partial(ours, 8, 'breakout_recorded', NO_UPDATES),
+}
+
+
+@command(
+    *rounds(repeats=3, seconds=60.0),
+    click.option('--warm-up-seconds', default=20.0, type=click.FloatRange(min=0), help='Of training, not counted.'),
+)
+def main(repeats: int, seconds: float, only: tuple, warm_up_seconds: float, out: str | None) -> None:
+    """Measure what collectors on Ray cost."""
+    result = Result(out, [*PACKAGES, 'ray'], repeats=repeats, seconds=seconds)
+    play = turn(Play)
+    click.echo('\n'.join(f'{name.replace("_", " ")}: {value:,.1f}' for name, value in play.items()) + '\n')
+    result.content.update(play=play)
+    result.write()
+    runs, failures = interleaved(chosen(CONTESTANTS, only), repeats, warm_up_s=warm_up_seconds, seconds=seconds)
+    more = ['updates_per_step', 'learner_us_per_step']
+    result.add(as_dict(f'PPO, {CORES} cores', runs, failures, 'steps_per_s', REFERENCE, more))
+
+
+if __name__ == '__main__':
+    main()
