@@ -2,14 +2,15 @@
 
     python tools/make_pretrained.py experiments/breakout_ppo --name breakout_ppo --card
 
-Candidates are the means of the last 1, 8, 16 and 32 checkpoints of the run (``breakout average``). Each plays games of
-the selection's seed under protocol ``nature``; the best of them plays the games of the report, of another seed,
-under all protocols. What was played goes to docs/results/agents/NAME.json, the agent to
-breakout_env/pretrained/NAME.safetensors; docs/scripts/make_tables.py writes the scores into the guides.
+Candidates are the means of the last 1, 8, 16 and 32 checkpoints of the run (``breakout average``), and the best of them
+with actions drawn at each ``--temperature``. Each plays games of the selection's seed under protocol ``nature``; the
+best plays the games of the report, of another seed, under all protocols. What was played goes to
+docs/results/agents/NAME.json, the agent to breakout_env/pretrained/NAME.safetensors; docs/scripts/make_tables.py writes
+the scores into the guides.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import click
 import torch
 from tabulate import tabulate
 
-from breakout_env.agent.agent import initial_weights, load_agent, save_agent
+from breakout_env.agent.agent import Agent, initial_weights, load_agent, save_agent
 from breakout_env.agent.evaluation import evaluate
 from breakout_env.agent.network import network_of_run
 from breakout_env.agent.weights_file import average_weights, checkpoints_of
@@ -52,14 +53,20 @@ CARD_FACTS = dict(
 CARD_FIGURES = ('mean', 'std', 'median', 'interval_95', 'episodes', 'distinct_games', 'seed')
 
 
-def candidates(run: str, folder: Path, card: Mapping[str, Any]) -> dict[int, list[Path]]:
-    """How many of the last checkpoints, and which; written to a folder as agents."""
-    paths = checkpoints_of(run)
-    found = {count: paths[-count:] for count in CANDIDATES if count <= len(paths)}
-    for count, checkpoints in found.items():
-        agent = str(folder / f'last_{count}.safetensors')
-        save_agent(agent, average_weights(checkpoints), card, network_of_run(checkpoints[-1]))
-    return found
+def candidate(checkpoints: Sequence[Path], folder: Path, temperature: float | None = None) -> Agent:
+    """The mean of checkpoints as an agent; it is written into the folder."""
+    card = {} if temperature is None else dict(temperature=temperature)
+    path = str(folder / f'last_{len(checkpoints)}_{temperature}.safetensors')
+    save_agent(path, average_weights(checkpoints), card, network_of_run(checkpoints[-1]))
+    return load_agent(path)
+
+
+def selected(agent: Agent, **about: Any) -> dict[str, Any]:
+    """How a candidate plays, as a row of the selection."""
+    report = evaluate(agent, 'nature', SELECTION_GAMES, SELECTION_SEED)
+    row = dict(about, **report.summary())
+    click.echo(', '.join(f'{key} {value}' for key, value in about.items()) + f': {report.mean:.1f}')
+    return row
 
 
 def card_as_markdown(card: Mapping[str, Any]) -> str:
@@ -89,38 +96,40 @@ def card_as_markdown(card: Mapping[str, Any]) -> str:
 @click.argument('run', type=click.Path(exists=True, file_okay=False))
 @click.option('--name', required=True, help='Of the agent and its files.')
 @click.option('--config', default='configs/breakout_ppo_config.py', help='The config of the run.')
-@click.option('--temperature', type=float, help='As of `breakout average`.')
+@click.option(
+    '--temperature', 'temperatures', type=float, multiple=True, help='As of `breakout average`; may be repeated.'
+)
 @click.option('--note', help='What else there is to say of the training, for its card.')
 @click.option('--card/--no-card', default=False, help="Write CARD.md, the package's own card, from it.")
-def main(run: str, name: str, config: str, temperature: float | None, note: str | None, card: bool) -> None:
+def main(run: str, name: str, config: str, temperatures: tuple[float, ...], note: str | None, card: bool) -> None:
     """Choose, judge and write an agent of the run in the folder RUN."""
     torch.set_num_threads(1)
     log = RunLog.read(run)
     scratch = Path(run, 'candidates')
     scratch.mkdir(exist_ok=True)
-    draws = {} if temperature is None else dict(temperature=temperature)
-    found = candidates(run, scratch, draws)
+    paths = checkpoints_of(run)
     selection = []
-    for count, checkpoints in found.items():
-        agent = load_agent(str(scratch / f'last_{count}.safetensors'))
-        report = evaluate(agent, 'nature', SELECTION_GAMES, SELECTION_SEED)
-        selection.append(dict(checkpoints=count, first=updates_of(checkpoints[0]), **report.summary()))
-        click.echo(f'mean of the last {count}: {report.mean:.1f}')
-    best = max(selection, key=lambda row: row['mean'])['checkpoints']
-    chosen, newest = found[best], found[best][-1]
+    for count in [count for count in CANDIDATES if count <= len(paths)]:
+        agent = candidate(paths[-count:], scratch)
+        selection.append(selected(agent, checkpoints=count, first=updates_of(paths[-count])))
+    best = max(selection, key=lambda row: row['mean'])
+    chosen, newest = paths[-best['checkpoints'] :], paths[-1]
+    draws = [selected(candidate(chosen, scratch, each), temperature=each) for each in temperatures]
+    temperature = max([best, *draws], key=lambda row: row['mean']).get('temperature')
     steps = int(torch.load(newest, map_location='cpu', weights_only=True)['last_step'])
     facts: dict[str, Any] = dict(
         name=name,
         env_steps=steps,
         updates=updates_of(newest),
-        checkpoints=f'mean of the last {best}, from {updates_of(chosen[0]):,} updates on',
+        checkpoints=f'mean of the last {len(chosen)}, from {updates_of(chosen[0]):,} updates on',
         seed=log.starts[-1]['seed'],
         hours=round(float(log.progress['hours'][-1]), 2),
         commit=log.starts[-1]['commit'],
         config=config,
-        **draws,
     )
-    agent = load_agent(str(scratch / f'last_{best}.safetensors'))
+    if temperature is not None:
+        facts['temperature'] = temperature
+    agent = candidate(chosen, scratch, temperature)
     reports = {}
     for protocol, games in REPORT_GAMES.items():
         reports[protocol] = evaluate(agent, protocol, games, REPORT_SEED)
@@ -135,7 +144,7 @@ def main(run: str, name: str, config: str, temperature: float | None, note: str 
     result = dict(
         date=datetime.now(timezone.utc).isoformat(timespec='seconds'),
         card=facts,
-        selection=dict(seed=SELECTION_SEED, games=SELECTION_GAMES, candidates=selection),
+        selection=dict(seed=SELECTION_SEED, games=SELECTION_GAMES, candidates=selection, temperatures=draws),
         games={protocol: [game.score for game in report.games] for protocol, report in reports.items()},
     )
     write_bytes(ROOT / 'docs' / 'results' / 'agents' / f'{name}.json', json.dumps(result, indent=1).encode())

@@ -5,19 +5,25 @@ one learner can take in?
 
 ``play`` is one collector with half of the environments of configs/breakout_ppo_config.py and the weights of a skilled
 agent, without Ray: what it packs and how long that takes. Then trainings take turns (benchmarks/training/speed.py): in
-one process, overlapped, and with two collectors on Ray on the same cores. The last one has eight collectors whose
-environments repeat a course that they have played once, and a minibatch for each rollout: what is left is Ray,
+one process, overlapped, and with two collectors on Ray on the same cores. One more has eight collectors whose
+environments repeat a course that they have played once, and a small update for each rollout: what is left is Ray,
 collectors and network, and the computing time of the learner's process says how much it could take in.
+
+In the last ones a collector is killed every 30 s. What it was playing has weight 0, as in a training of this package,
+or the learner waits until it works and has the rollout played again; the figure is the env steps that count.
 """
 
 import contextlib
 import statistics
+import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import click
 import numpy as np
+import psutil
 import torch
 from ding.envs import BaseEnvTimestep
 from ding.policy import create_policy
@@ -25,14 +31,15 @@ from ding.utils import ENV_REGISTRY
 
 from breakout_env import BreakoutEnv
 from breakout_env.agent.agent import initial_weights
-from breakout_env.cluster.actors import CollectorActor
+from breakout_env.cluster import ray_source
+from breakout_env.cluster.actors import CollectorActor, PackedFragment
+from breakout_env.cluster.collector_pool import CollectorPool
 from breakout_env.cluster.fragment import pack_weights, unpack
-from breakout_env.cluster.ray_source import OnRay
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, read_config_file
 from breakout_env.run.pipeline import train
 
-from ..common.cli import CORES, chosen, command, rounds
+from ..common.cli import CORES, command, rounds
 from ..common.rounds import ROOT, Result, as_dict, interleaved, turn
 from .speed import ENDLESS_STEPS, PACKAGES, Ended, Running, Training, poll_hook
 
@@ -40,6 +47,7 @@ REFERENCE = 'one process, overlapped'
 BUDGET = Budget(env_steps=ENDLESS_STEPS)
 SKILLED = ROOT / 'breakout_env' / 'pretrained' / 'breakout_ppo_80min.safetensors'
 ROLLOUTS = 20
+KILL_EVERY_S = 30.0
 # An update of so few samples costs nothing beside a rollout of 4096.
 NO_UPDATES = dict(update_per_collect=1, batch_size=8)
 
@@ -117,11 +125,60 @@ class Ours(Training):
         learn = self._file.main.policy.learn
         learn.learner.hook.poll = poll_hook(running, learn.update_per_collect)
         with contextlib.suppress(Ended):
-            source = partial(OnRay, collectors=self._collectors) if self._collectors else None
+            source = partial(ray_source.OnRay, collectors=self._collectors) if self._collectors else None
             train(self._file, 0, BUDGET, overlap=True, source=source)
 
     def close(self) -> None:
         """The parts of the training end with it."""
+
+
+class CountingPool(CollectorPool):
+    """Counts the env steps that are learned from."""
+
+    played = 0
+
+    def play_round(self) -> dict[int, PackedFragment]:
+        fragments = super().play_round()
+        CountingPool.played += sum(fragment.env_steps for fragment in fragments.values())
+        return fragments
+
+
+class RepeatingPool(CountingPool):
+    """Has a rollout played again if a part of it was lost."""
+
+    def play_round(self) -> dict[int, PackedFragment]:
+        fragments = super().play_round()
+        while len(fragments) < self.number:
+            lost = sum(fragment.env_steps for fragment in fragments.values())
+            self.envstep -= lost
+            CountingPool.played -= lost
+            while len(self._working()) < self.number:
+                self._wait([collector.ready for collector in self._collectors if collector.ready is not None])
+            fragments = super().play_round()
+        return fragments
+
+
+class WithKills(Ours):
+    """A training on Ray whose collectors are killed, one by one."""
+
+    def __init__(self, pool: type[CountingPool]) -> None:
+        super().__init__(2, recipe())
+        ray_source.CollectorPool = pool
+        self._ended = threading.Event()
+
+    def run(self, running: Running) -> None:
+        killer = threading.Thread(target=self._kill)
+        killer.start()
+        super().run(lambda steps, updates: running(CountingPool.played, updates))
+        self._ended.set()
+        killer.join()
+
+    def _kill(self) -> None:
+        while not self._ended.wait(KILL_EVERY_S):
+            for process in psutil.Process().children(recursive=True):
+                if 'CollectorActor' in ''.join(process.cmdline()[:1]):
+                    process.kill()
+                    break
 
 
 def ours(collectors: int, env: str, learn: dict[str, Any]) -> Ours:
@@ -129,27 +186,35 @@ def ours(collectors: int, env: str, learn: dict[str, Any]) -> Ours:
     return Ours(collectors, recipe(env, **learn))
 
 
-CONTESTANTS = {
+SPEED: dict[str, Callable[[], Ours]] = {
     REFERENCE: partial(ours, 0, 'breakout', {}),
     '2 collectors on Ray': partial(ours, 2, 'breakout', {}),
-    '8 collectors, environments that take no time': partial(ours, 8, 'breakout_recorded', NO_UPDATES),
+}
+INTAKE: dict[str, Callable[[], Ours]] = {
+    '8 collectors, environments that take no time': partial(ours, 8, 'breakout_recorded', NO_UPDATES)
+}
+KILLS: dict[str, Callable[[], Ours]] = {
+    'a lost part has weight 0': partial(WithKills, CountingPool),
+    'a lost part is played again': partial(WithKills, RepeatingPool),
 }
 
 
 @command(
-    *rounds(repeats=3, seconds=60.0),
+    *rounds(repeats=3, seconds=60.0)[:2],
     click.option('--warm-up-seconds', default=20.0, type=click.FloatRange(min=0), help='Of training, not counted.'),
 )
-def main(repeats: int, seconds: float, only: tuple, warm_up_seconds: float, out: str | None) -> None:
+def main(repeats: int, seconds: float, warm_up_seconds: float, out: str | None) -> None:
     """Measure what collectors on Ray cost."""
     result = Result(out, [*PACKAGES, 'ray'], repeats=repeats, seconds=seconds)
     play = turn(Play)
     click.echo('\n'.join(f'{name.replace("_", " ")}: {value:,.1f}' for name, value in play.items()) + '\n')
     result.content.update(play=play)
     result.write()
-    runs, failures = interleaved(chosen(CONTESTANTS, only), repeats, warm_up_s=warm_up_seconds, seconds=seconds)
-    more = ['updates_per_step', 'learner_us_per_step']
-    result.add(as_dict(f'PPO, {CORES} cores', runs, failures, 'steps_per_s', REFERENCE, more))
+    for what, contestants in (('PPO', SPEED), ('PPO without updates', INTAKE), ('PPO, a kill every 30 s', KILLS)):
+        runs, failures = interleaved(contestants, repeats, warm_up_s=warm_up_seconds, seconds=seconds)
+        more = ['updates_per_step', 'learner_us_per_step']
+        reference = next(iter(contestants))
+        result.add(as_dict(f'{what}, {CORES} cores', runs, failures, 'steps_per_s', reference, more))
 
 
 if __name__ == '__main__':

@@ -15,6 +15,7 @@ import sources
 import training_rows
 from blocks import ROOT, fill, markdown
 
+from breakout_env.run.config import read_config_file
 from breakout_env.run.log import RunLog
 
 sys.path.insert(0, str(ROOT))  # for the table of benchmarks.replay.cost
@@ -253,6 +254,37 @@ def lifecycle(name: str) -> str:
     return markdown(['check', 'fails', 'warns'], [row for row in rows if any(row[1:])], 0)
 
 
+def on_ray() -> str:
+    """What collectors on Ray reach beside one process, and what a lost part of a rollout costs."""
+    about = load('bench_ray')
+    rows = []
+    for section in (about['sections'][0], about['sections'][2]):
+        rows += [[section['title'].split(',')[0], row['name'], figures(row)] for row in section['rows']]
+    headers = ['training', 'contestant', 'env steps/s (min to max), ratio']
+    return f'{markdown(headers, rows, 1)}\n\n{provenance("bench_ray")}'
+
+
+def room_for_collectors() -> str:
+    """How many env steps a second each part of a run on Ray takes, and how many collectors fill it."""
+    about = load('bench_ray')
+    play, (speed, intake, _) = about['play'], about['sections']
+    learner, taken_in = speed['rows'][0], intake['rows'][0]
+    gpu = RunLog.read(PPO).progress['env_steps_per_s']
+    rollout = read_config_file(str(ROOT / 'configs' / 'breakout_ppo_config.py')).main.policy.collect.n_sample
+    weights = play['weights_bytes'] / rollout
+    one = 1e6 / play['collector_us_per_step']
+    parts = [
+        (f'the updates, on one core of {about["cpu"]}', learner['median']),
+        ('the updates, on an NVIDIA H100 by its config, at least', float(np.nanmedian(gpu))),
+        ("the learner's process, updates left out", 1e6 / taken_in['learner_us_per_step']),
+        (f'1 Gbit/s, {play["bytes_per_step"]:.0f} bytes an env step', 125e6 / play['bytes_per_step']),
+        (f'1 Gbit/s, with weights for 16 nodes ({weights:.0f} bytes each)', 125e6 / (16 * weights)),
+    ]
+    rows = [[what, f'{per_s:,.0f}', f'{per_s / one:,.0f}'] for what, per_s in parts]
+    headers = ['what takes env steps in', 'env steps/s', f'collectors, at {one:,.0f} env steps/s each']
+    return markdown(headers, rows, 2)
+
+
 def _gb(by_size: dict[str, Any]) -> str:
     """What a million transitions take, in memory and on the disk."""
     row = by_size['1000000']
@@ -269,6 +301,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         'train': lambda: benchmark('bench_train_bfloat16', 'bench_train'),
     },
     'docs/results/README.md': {'sources': sources.table},
+    'docs/scale.md': {'on-ray': on_ray, 'room': room_for_collectors},
     'docs/lifecycle.md': {
         'dizoo': lambda: lifecycle('lifecycle'),
         'gymnasium': lambda: lifecycle('lifecycle_gymnasium'),

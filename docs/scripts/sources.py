@@ -31,6 +31,7 @@ SOURCES = {
     'bench_env.json': Source('python -m benchmarks.env.speed', ('breakout_env/envs',)),
     'bench_[am]*.json': Source('python -m benchmarks.env_manager.throughput', _MANAGERS),
     'bench_replay*.json': Source('python -m benchmarks.replay.cost', ('breakout_env/replay',)),
+    'bench_ray.json': Source('python -m benchmarks.training.on_ray', ('breakout_env/cluster', *_TRAINING)),
     'bench_train*.json': Source('python -m benchmarks.training.speed', _TRAINING),
     'lifecycle.json': Source('docs/scripts/check_dizoo.py', ('breakout_env/testing', 'breakout_env/envs')),
     'lifecycle_gymnasium.json': Source('docs/scripts/check_gymnasium.py', ('breakout_env/testing',)),
