@@ -148,11 +148,11 @@ class RepeatingPool(CountingPool):
 
     def play_round(self) -> dict[int, PackedFragment]:
         fragments = super().play_round()
-        while len(fragments) < self.number:
+        while len(fragments) < len(self.sizes()):
             lost = sum(fragment.env_steps for fragment in fragments.values())
             self.envstep -= lost
             CountingPool.played -= lost
-            while len(self._working()) < self.number:
+            while len(self._working()) < len(self.sizes()):
                 self._wait([collector.ready for collector in self._collectors if collector.ready is not None])
             fragments = super().play_round()
         return fragments

@@ -83,14 +83,11 @@ class _Actor:
 
 
 class CollectorActor(_Actor):
-    """Collects fragments on request: transitions, or its part of a rollout."""
+    """Collects fragments on request: transitions, or its part of a rollout. It has ``env_num`` environments, and a seed
+    by chance if that is None, so that no two collectors play the same games.
+    """
 
     def __init__(self, cfg: EasyDict, seed: int | None = None, env_num: int | None = None) -> None:
-        """
-        Arguments:
-            seed: None for one by chance, so that no two collectors play the same games.
-            env_num: Environments; None for as many as in the config.
-        """
         if env_num is not None:
             cfg = copy.deepcopy(cfg)
             cfg.env.collector_env_num = env_num

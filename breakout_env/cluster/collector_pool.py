@@ -16,9 +16,8 @@ from .actors import CollectorActor, PackedFragment
 from .fragment import pack_weights
 from .ray_session import EVALUATOR_CPUS, ClusterError, CollectorCount
 
-# How long one wait for answers is, before it looks at a request to stop.
-_POLL_S = 0.5
-# The last fragments of a round may take three times as long as the first half of them, and at least this long.
+_POLL_S = 0.5  # between two looks at a request to stop
+# The last fragments of a round may take three times as long as the first half, and at least this long.
 _LATE_S, _LATE_FACTOR = 60.0, 3.0
 # A collector that fails this often in a row, without having died, cannot work.
 _FAILURES = 5
@@ -80,10 +79,8 @@ class CollectorPool(GameScores):
             self._weights, self._version = self._ray.put(pack_weights(state)), version
 
     def play_round(self) -> dict[int, PackedFragment]:
-        """The fragments by collector, without those that are lost. Their env steps and games count from now on.
-
-        Raises:
-            ClusterError: If a collector cannot work.
+        """The fragments by collector, without those that are lost. Their env steps and games count from now on. A
+        ClusterError says that a collector cannot work.
         """
         self._resize()
         while not (working := self._working()):
@@ -91,8 +88,9 @@ class CollectorPool(GameScores):
         is_random, begun_s = self.random_steps_left > 0, time.monotonic()
         settings = {name: 1.0 if is_random and name == 'eps' else value for name, value in self.settings.items()}
         asked: dict[object, _Collector] = {}
+        sizes = self.sizes()
         for collector in working:
-            request = self.size(collector.index), settings, [self._weights], self._version
+            request = sizes[collector.index], settings, [self._weights], self._version
             asked[collector.actor.collect.remote(*request)] = collector
         waiting, late_at_s = list(asked), float('inf')
         while waiting and time.monotonic() < late_at_s:
@@ -113,21 +111,17 @@ class CollectorPool(GameScores):
             self.random_steps_left -= fragment.env_steps if is_random else 0
         return fragments
 
-    @property
-    def number(self) -> int:
-        """Collectors of the newest round, those that were lost included."""
-        return len(self._collectors)
-
-    def size(self, index: int) -> int:
-        """Env steps that a collector's fragment should have."""
+    def sizes(self) -> list[int]:
+        """Env steps that the fragment of each collector should have, also of those that are lost."""
+        count = len(self._collectors)
         if not self._shares_envs:
-            return self._n_sample
-        return self._n_sample // self._env_num * self._share(index, len(self._collectors))
+            return [self._n_sample] * count
+        return [self._n_sample // self._env_num * envs for envs in self._shares(count)]
 
-    def _share(self, index: int, count: int) -> int:
-        """How many of the environments a collector has."""
+    def _shares(self, count: int) -> list[int]:
+        """How many of the environments each of so many collectors has."""
         least, rest = divmod(self._env_num, count)
-        return least + (index < rest)
+        return [least + (index < rest) for index in range(count)]
 
     def _resize(self) -> None:
         """Have as many collectors as were asked for and as the cluster has CPUs for."""
@@ -147,7 +141,7 @@ class CollectorPool(GameScores):
         del self._collectors[count:]
         for index in range(len(self._collectors), count):
             seed = int(np.random.SeedSequence([self._cfg.seed, count, index]).generate_state(1)[0] >> 1)
-            how = (seed, self._share(index, count)) if self._shares_envs else ()
+            how = (seed, self._shares(count)[index]) if self._shares_envs else ()
             self._collectors.append(_Collector(index, self._actor_class.remote(self._cfg, *how)))
         for index, collector in enumerate(self._collectors):
             collector.index = index
@@ -169,8 +163,7 @@ class CollectorPool(GameScores):
             self._worked_s = time.monotonic()
         elif time.monotonic() - self._worked_s > _ALONE_S:
             self._worked_s = time.monotonic()
-            resources = self._ray.cluster_resources()
-            self._print_line(f'No collector works; waiting for a CPU. The cluster has {resources}.')
+            self._print_line(f'No collector works; waiting for a CPU of {self._ray.cluster_resources()}.')
         return working
 
     def _wait(self, refs: list[object]) -> list[object]:

@@ -11,8 +11,7 @@ from typing import Any, Literal
 from ..compat.ray_import_path import job_on_this_path
 from ..compat.ray_local_address import ray_on_loopback
 
-# The evaluator's CPUs, beside one for each collector. The learner is the driver, which Ray does not count.
-EVALUATOR_CPUS = 1
+EVALUATOR_CPUS = 1  # beside one for each collector; the learner is the driver, which Ray does not count
 CollectorCount = int | Literal['auto']
 
 
@@ -29,7 +28,6 @@ def ray_session(address: str | None, collectors: CollectorCount) -> Iterator[Mod
             for the collectors and ends with the context.
     Raises:
         ClusterError: If the cluster is not there, or refuses the token.
-        ImportError: If Ray is not installed.
     """
     import ray
 
@@ -41,8 +39,7 @@ def ray_session(address: str | None, collectors: CollectorCount) -> Iterator[Mod
         if address is None:
             at_the_end.enter_context(ray_on_loopback())
             cpus = max(len(os.sched_getaffinity(0)), EVALUATOR_CPUS + (1 if collectors == 'auto' else collectors))
-            # not in TMPDIR: the paths of its sockets there may be longer than the 107 characters that they may have
-            folder = os.environ.get('RAY_TMPDIR', '/tmp/ray')
+            folder = os.environ.get('RAY_TMPDIR', '/tmp/ray')  # TMPDIR may be too long for the path of a socket
             options.update(num_cpus=cpus, include_dashboard=False, _temp_dir=folder)
         try:
             ray.init(**options)

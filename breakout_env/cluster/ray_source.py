@@ -20,8 +20,7 @@ from .fragment import unpack
 from .ray_session import CollectorCount, ray_session
 from .remote_evaluator import RemoteEvaluator
 
-# How long the learner waits for an evaluation before it looks at a request to stop.
-_POLL_S = 0.5
+_POLL_S = 0.5  # between two looks at a request to stop
 
 
 class OnRay:
@@ -82,10 +81,10 @@ class OnRay:
         if not parts:
             return []
         like = next(iter(parts.values()))
-        for index in set(range(self.collector.number)).difference(packed):
-            size = self.collector.size(index)
-            parts[index] = [column.new_zeros(size, *column.shape[1:]) for column in like]
-            self.collector.envstep += size
+        for index, size in enumerate(self.collector.sizes()):
+            if index not in packed:
+                parts[index] = [column.new_zeros(size, *column.shape[1:]) for column in like]
+                self.collector.envstep += size
         device = self._policy.collect_mode.get_attribute('device')
         rollout = Samples(*(torch.cat(columns).to(device) for columns in zip(*(parts[i] for i in sorted(parts)))))
         return [Fragment(rollout, self.collector.envstep)]
