@@ -7,6 +7,7 @@ import tempfile
 from functools import partial
 from typing import Any, NamedTuple
 
+import cv2
 import torch
 from ding.envs import create_env_manager, get_vec_env_setting
 from ding.policy import create_policy
@@ -17,7 +18,6 @@ from tensorboardX import SummaryWriter
 
 from ..compat.ding_timers import use_plain_timers
 from ..policy.lean_ppo import Samples
-from ..utils.busy_cores import waits_more_than_it_runs
 from ..worker.collector import GameScores, Settings
 from ..worker.nstep_collector import number_episodes_from
 from .fragment import PackedWeights, pack, unpack_weights
@@ -37,12 +37,12 @@ class _Actor:
     def __init__(self, cfg: EasyDict, mode: str, seed: int) -> None:
         """``cfg``: the merged config; ``mode``: the policy's, ``'collect'`` or ``'eval'``."""
         torch.set_num_threads(1)
+        cv2.setNumThreads(0)
         cfg = copy.deepcopy(cfg)
         cfg.policy.cuda = False
         if cfg.env.manager.get('worker_num', 0) is None:  # of the manager `breakout`: the actor is the process
             cfg.env.manager.context = 'inline'
-        if not waits_more_than_it_runs():  # beside the learner, as an env worker
-            os.nice(cfg.env.manager.get('nice', 0))
+        os.nice(cfg.env.manager.get('nice', 0))
         self._weights: object | None = None  # the reference that was loaded last
         collects = mode == 'collect'
         env_class, collector_cfgs, evaluator_cfgs = get_vec_env_setting(cfg.env)
@@ -51,8 +51,7 @@ class _Actor:
         env.seed(seed, dynamic_seed=collects)
         set_pkg_seed(seed, use_cuda=False)
         self._policy = getattr(create_policy(cfg.policy, enable_field=[mode]), f'{mode}_mode')
-        if collects:
-            # at random, as another actor has other episodes, and so has this one after a restart
+        if collects:  # at random, as another actor has other episodes, and so has this one after a restart
             number_episodes_from(secrets.randbits(31) << 20)
         create = create_serial_collector if collects else create_serial_evaluator
         worker_cfg = cfg.policy.collect.collector if collects else cfg.policy.eval.evaluator

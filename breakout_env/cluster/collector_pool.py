@@ -19,11 +19,9 @@ from .ray_session import EVALUATOR_CPUS, ClusterError, CollectorCount
 _POLL_S = 0.5  # between two looks at a request to stop
 # The last fragments of a round may take three times as long as the first half, and at least this long.
 _LATE_S, _LATE_FACTOR = 60.0, 3.0
-# A collector that fails this often in a row, without having died, cannot work.
-_FAILURES = 5
+_FAILURES = 5  # in a row: a collector that fails so often, without having died, cannot work
 _CLOSE_S = 5.0
-# Seconds without a working collector after which a message says so.
-_ALONE_S = 30.0
+_ALONE_S = 30.0  # without a working collector, after which a message says so
 
 
 class _Collector:

@@ -12,6 +12,7 @@ from ..run.budget import Budget
 from ..run.config import collects_rollouts
 from ..run.pipeline import Fragment, RunParts
 from ..utils import run_registry
+from ..utils.busy_cores import waits_more_than_it_runs
 from ..worker.collector import Settings
 from ..worker.overlap import overlapped
 from .actors import PackedFragment
@@ -37,6 +38,8 @@ class OnRay:
 
     def __init__(self, parts: RunParts, collectors: CollectorCount = 'auto', address: str | None = None) -> None:
         self._cfg, self._policy, self._learner = parts.cfg, parts.policy, parts.learner
+        if waits_more_than_it_runs():  # beside programs that take the cores, nice actors would hardly get any time
+            self._cfg.env.manager.nice = 0
         ray = parts.at_the_end.enter_context(ray_session(address, collectors))
         self.evaluator = RemoteEvaluator(ray, parts)
         parts.at_the_end.callback(self.evaluator.close)
