@@ -46,6 +46,7 @@ class Collector:
     """Plays what it is asked for; its third request fails."""
 
     error = Unavailable
+    eps: list = []
 
     def __init__(self, cfg, *seed_and_share):
         self.requests, self.seed_and_share = 0, seed_and_share
@@ -55,8 +56,9 @@ class Collector:
 
     close = ready
 
-    def collect(self, n_sample, *request):
+    def collect(self, n_sample, settings, *request):
         self.requests += 1
+        self.eps.append(settings.get('eps'))
         if self.requests == 3:
             raise self.error('planted')
         obs = torch.zeros(4, 84, 84, dtype=torch.uint8)
@@ -92,15 +94,17 @@ def test_what_a_failed_collector_played_does_not_count(error, kills, pool_of, mo
     assert sum('is restarted, and what it was playing is lost' in text for text in said) == 2 and killed == kills
 
 
-def test_random_play_is_made_up_for_and_counted_once(pool_of):
-    pool, *_ = pool_of(2, 'nstep', 3)
-    pool.random_steps = pool.random_steps_left = 15
+def test_random_play_is_made_up_for_and_counted_once(pool_of, monkeypatch):
+    monkeypatch.setattr(Collector, 'eps', [])
+    pool, *_ = pool_of(1, 'nstep', 3)
+    pool.random_steps = pool.random_steps_left = 8
+    pool.settings = dict(eps=0.5)
     left = []
-    for _ in range(4):
+    for _ in range(5):
         pool.play_round()
         left.append(pool.random_steps_left)
-    assert left == [9, 3, 3, -3]  # the third round failed
-    assert pool.activity is None
+    assert left == [5, 2, 2, -1, -1]  # the third round failed
+    assert Collector.eps == [1, 1, 1, 1, 0.5] and pool.activity is None
 
 
 def test_collectors_of_rollouts_share_environments_as_the_cluster_changes(pool_of):
