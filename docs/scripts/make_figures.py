@@ -1,4 +1,4 @@
-"""Draw the figures of the guides: a measurement in docs/results, and the processes of a training.
+"""Draw the figures of the guides: measurements in docs/results, and the processes of a training.
 
 python docs/scripts/make_figures.py
 """
@@ -15,7 +15,8 @@ from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from breakout_env.run.plotting import COLORS, STYLE, save_figure
+from breakout_env.run.log import RunLog
+from breakout_env.run.plotting import COLORS, STYLE, Curve, draw_curves, save_figure
 
 FIGURES = ROOT / 'docs' / 'figures'
 
@@ -58,6 +59,12 @@ def draw_learning(path: Path) -> None:
         axes.set_ylabel('points a game, mean of the last 100')
 
 
+def draw_agent(path: Path) -> None:
+    """The curves of the training of the agent ``breakout_ppo_80min``."""
+    log = RunLog.read(ROOT / 'docs' / 'results' / 'training' / 'ppo_cpu_80min_seed0.jsonl.gz')
+    save_figure(draw_curves([Curve('breakout train --hours 1.33', (log,))], x='hours'), path)
+
+
 class Box(NamedTuple):
     """A process (gray) or a thread in it (blue): left, bottom, width and height, and what it owns."""
 
@@ -72,7 +79,7 @@ LEARNS = 'policy, network, optimizer\ncheckpoints and saves\nlog and progress li
 COLLECTS = 'env manager, shared memory\nunfinished episodes\na copy of the network (overlapped)'
 MAIN_THREAD = 'replay memory or rollout\nbudget, best score, stop request\nevaluator with its own env manager'
 WORKER = 'a group of BreakoutEnv, each with\nemulator, game, stack of screens\nand what own() was given'
-RAY_ACTOR = 'collector or evaluator\nits own copy of the network\nenv manager with one worker process'
+RAY_ACTOR = 'collector or evaluator\nits own copy of the network\nits environments, as a worker process'
 BOXES = [
     Box((0.1, 0.1, 5.6, 4.5), 'training process: breakout train, ding -m serial'),
     Box((0.3, 2.9, 2.5, 1.3), 'learns', LEARNS, THREAD),
@@ -113,4 +120,5 @@ def draw_processes(path: Path) -> None:
 
 if __name__ == '__main__':
     draw_learning(FIGURES / 'learning.png')
+    draw_agent(FIGURES / 'agent_80min.png')
     draw_processes(FIGURES / 'processes.png')

@@ -36,7 +36,7 @@ SOURCES = {
     'lifecycle.json': Source('docs/scripts/check_dizoo.py', ('breakout_env/testing', 'breakout_env/envs')),
     'lifecycle_gymnasium.json': Source('docs/scripts/check_gymnasium.py', ('breakout_env/testing',)),
     'recipes*.json': Source('python -m benchmarks.recipes', _TRAINING),
-    'training/*': Source('breakout train; for the agent also another program', _TRAINING),
+    'training/*': Source('breakout train', _TRAINING),
 }
 
 
