@@ -9,7 +9,7 @@ one process, overlapped, and with two collectors on Ray on the same cores. One m
 environments repeat a course that they have played once, and a small update for each rollout: what is left is Ray,
 collectors and network, and the computing time of the learner's process says how much it could take in.
 
-In the last ones a collector is killed every 30 s. What it was playing has weight 0, as in a training of this package,
+In the last ones a collector is killed every 20 s. What it was playing has weight 0, as in a training of this package,
 or the learner waits until it works and has the rollout played again; the figure is the env steps that count.
 """
 
@@ -47,7 +47,7 @@ REFERENCE = 'one process, overlapped'
 BUDGET = Budget(env_steps=ENDLESS_STEPS)
 SKILLED = ROOT / 'breakout_env' / 'pretrained' / 'breakout_ppo_80min.safetensors'
 ROLLOUTS = 20
-KILL_EVERY_S = 30.0
+KILL_EVERY_S = 20.0
 # An update of so few samples costs nothing beside a rollout of 4096.
 NO_UPDATES = dict(update_per_collect=1, batch_size=8)
 
@@ -210,7 +210,7 @@ def main(repeats: int, seconds: float, warm_up_seconds: float, out: str | None) 
     click.echo('\n'.join(f'{name.replace("_", " ")}: {value:,.1f}' for name, value in play.items()) + '\n')
     result.content.update(play=play)
     result.write()
-    for what, contestants in (('PPO', SPEED), ('PPO without updates', INTAKE), ('PPO, a kill every 30 s', KILLS)):
+    for what, contestants in (('PPO', SPEED), ('PPO without updates', INTAKE), ('PPO, a kill every 20 s', KILLS)):
         runs, failures = interleaved(contestants, repeats, warm_up_s=warm_up_seconds, seconds=seconds)
         more = ['updates_per_step', 'learner_us_per_step']
         reference = next(iter(contestants))
