@@ -34,7 +34,7 @@ from breakout_env.agent.agent import initial_weights
 from breakout_env.cluster import ray_source
 from breakout_env.cluster.actors import CollectorActor, PackedFragment
 from breakout_env.cluster.collector_pool import CollectorPool
-from breakout_env.cluster.fragment import pack_weights, unpack
+from breakout_env.cluster.fragment import pack_weights, unpack_rollout
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, read_config_file
 from breakout_env.run.pipeline import train
@@ -101,7 +101,7 @@ class Play:
         begun_s = time.process_time()
         fragment = self._collector.collect(self._n_sample, {}, [None], 0)
         played_s = time.process_time()
-        unpack(fragment.payload).collated()
+        unpack_rollout(fragment.payload)
         unpacked_s = time.process_time()
         return dict(
             bytes_per_step=len(fragment.payload) / fragment.env_steps,

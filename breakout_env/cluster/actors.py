@@ -20,7 +20,7 @@ from ..compat.ding_timers import use_plain_timers
 from ..policy.lean_ppo import Samples
 from ..worker.collector import GameScores, Settings
 from ..worker.nstep_collector import number_episodes_from
-from .fragment import PackedWeights, pack, unpack_weights
+from .fragment import PackedWeights, pack, pack_rollout, unpack_weights
 
 
 class PackedFragment(NamedTuple):
@@ -87,9 +87,9 @@ class CollectorActor(_Actor):
     """
 
     def __init__(self, cfg: EasyDict, seed: int | None = None, env_num: int | None = None) -> None:
-        if env_num is not None:
-            cfg = copy.deepcopy(cfg)
-            cfg.env.collector_env_num = env_num
+        self._env_num = env_num or cfg.env.collector_env_num
+        cfg = copy.deepcopy(cfg)
+        cfg.env.collector_env_num = self._env_num
         super().__init__(cfg, 'collect', seed=secrets.randbits(31) if seed is None else seed)
 
     def collect(self, n_sample: int, settings: Settings, weights: list[object], version: int) -> PackedFragment:
@@ -107,9 +107,8 @@ class CollectorActor(_Actor):
         games, env_steps = worker.games if counts_games else 0, worker.envstep
         collected = worker.collect(n_sample=n_sample, train_iter=version, policy_kwargs=settings)
         scores = worker.scores_since(games) if counts_games else []
-        if isinstance(collected, Samples):
-            collected = [dict(zip(Samples._fields, step)) for step in zip(*collected)]
-        return PackedFragment(pack(collected), worker.envstep - env_steps, scores)
+        payload = pack_rollout(collected, self._env_num) if isinstance(collected, Samples) else pack(collected)
+        return PackedFragment(payload, worker.envstep - env_steps, scores)
 
 
 class EvaluatorActor(_Actor):

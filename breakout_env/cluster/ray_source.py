@@ -1,13 +1,11 @@
 """Training with collectors on Ray: this process learns, Ray actors collect and evaluate (docs/scale.md)."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import cast
 
 import torch
 from ding.worker import BaseSerialCommander, IBuffer
 
 from ..policy.lean_ppo import Samples
-from ..replay.batch import FrameBatch
 from ..run.budget import Budget
 from ..run.config import collects_rollouts
 from ..run.pipeline import Fragment, RunParts
@@ -17,7 +15,7 @@ from ..worker.collector import Settings
 from ..worker.overlap import overlapped
 from .actors import PackedFragment
 from .collector_pool import CollectorPool
-from .fragment import unpack
+from .fragment import unpack, unpack_rollout
 from .ray_session import CollectorCount, ray_session
 from .remote_evaluator import RemoteEvaluator
 
@@ -79,8 +77,7 @@ class OnRay:
         """One fragment with the whole rollout, where a lost part has weight 0; none if all parts are lost."""
         parts: dict[int, list[torch.Tensor]] = {}
         for index, fragment in packed.items():
-            columns = cast(FrameBatch, unpack(fragment.payload)).collated()
-            parts[index] = [columns[name] for name in Samples._fields]
+            parts[index] = list(unpack_rollout(fragment.payload))
         if not parts:
             return []
         like = next(iter(parts.values()))

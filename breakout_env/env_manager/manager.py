@@ -200,7 +200,11 @@ class GroupEnvManager(BaseEnvManager):
 
     @property
     def halves(self) -> list[list[int]]:
-        """Two halves of the environments, each with half of every process; a single list if no process has two."""
+        """Two halves of the environments, each with half of every process. All in one if no process has two, or if they
+        run in this process, where none plays while the caller decides.
+        """
+        if self._options.context == 'inline':
+            return [list(range(self.env_num))]
         middles = [(group, (len(group) + 1) // 2) for group in self.pool.groups]
         first = [env_id for group, middle in middles for env_id in group[:middle]]
         second = [env_id for group, middle in middles for env_id in group[middle:]]

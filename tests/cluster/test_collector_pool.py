@@ -9,8 +9,9 @@ from easydict import EasyDict
 
 from breakout_env.cluster import collector_pool
 from breakout_env.cluster.actors import PackedFragment
-from breakout_env.cluster.fragment import pack, unpack
+from breakout_env.cluster.fragment import pack, pack_rollout, unpack, unpack_rollout
 from breakout_env.cluster.ray_session import ClusterError
+from breakout_env.policy.lean_ppo import Samples
 from helpers.replay import Play, other_keys, same
 
 
@@ -120,6 +121,20 @@ def test_collectors_of_rollouts_share_environments_as_the_cluster_changes(pool_o
 def test_values_of_every_kind_keep_their_order_and_types():
     transitions = [{**Play(2, 1, np.random.default_rng(i)).transition(), **other_keys(i)} for i in range(7)]
     assert same(list(unpack(pack(transitions))), transitions) and unpack(pack([])) == []
+
+
+def test_a_rollout_keeps_its_values_and_each_screen_once():
+    steps, envs, size = 6, 3, (8, 8)
+    screens = torch.randint(0, 256, (envs, steps + 3, *size), dtype=torch.uint8)
+    obs = torch.stack([screens[:, t : t + 4] for t in range(steps)])
+    obs[4:, 1] = torch.randint(0, 256, (2, 4, *size), dtype=torch.uint8)  # two more episodes begin
+    count = steps * envs
+    numbers = [torch.randn(count), torch.randn(count), torch.randn(count), torch.ones(count)]
+    rollout = Samples(obs.flatten(0, 1), torch.randint(0, 4, (count,)), *numbers)
+    payload = pack_rollout(rollout, envs)
+    back = unpack_rollout(payload)
+    assert all(torch.equal(here, there) and here.dtype == there.dtype for here, there in zip(rollout, back))
+    assert len(payload) < 64 * (3 * 9 + 2 * 3 + 5) + 1500
 
 
 def test_a_value_that_cannot_be_packed_is_named_in_the_error():
