@@ -76,7 +76,7 @@ def recipe(env: str = 'breakout', **learn: Any) -> ConfigFile:
     file.main.env.evaluator.max_episode_frames = 400  # a training begins with an evaluation
     file.main.policy.eval.evaluator.eval_freq = ENDLESS_STEPS
     file.main.policy.learn.update(learn)
-    file.create.env.update(type=env, import_names=['breakout_env', __name__])
+    file.create.env.update(type=env, import_names=['breakout_env', 'benchmarks.training.on_ray'])
     return file
 
 
