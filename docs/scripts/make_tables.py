@@ -259,7 +259,7 @@ def on_ray() -> str:
     about = load('bench_ray')
     rows = []
     for section in (about['sections'][0], about['sections'][2]):
-        rows += [[section['title'].split(',')[0], row['name'], figures(row)] for row in section['rows']]
+        rows += [[section['title'].rsplit(', ', 1)[0], row['name'], figures(row)] for row in section['rows']]
     headers = ['training', 'contestant', 'env steps/s (min to max), ratio']
     return f'{markdown(headers, rows, 1)}\n\n{provenance("bench_ray")}'
 
@@ -278,7 +278,7 @@ def room_for_collectors() -> str:
         ('the updates, on an NVIDIA H100 by its config, at least', float(np.nanmedian(gpu))),
         ("the learner's process, updates left out", 1e6 / taken_in['learner_us_per_step']),
         (f'1 Gbit/s, {play["bytes_per_step"]:.0f} bytes an env step', 125e6 / play['bytes_per_step']),
-        (f'1 Gbit/s, with weights for 16 nodes ({weights:.0f} bytes each)', 125e6 / (16 * weights)),
+        (f'1 Gbit/s, the weights for 4 nodes, {weights:.0f} bytes an env step each', 125e6 / (4 * weights)),
     ]
     rows = [[what, f'{per_s:,.0f}', f'{per_s / one:,.0f}'] for what, per_s in parts]
     headers = ['what takes env steps in', 'env steps/s', f'collectors, at {one:,.0f} env steps/s each']
