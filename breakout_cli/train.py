@@ -197,7 +197,7 @@ def command(
                 from breakout_env.cluster.ray_source import OnRay
 
                 source = partial(OnRay, collectors=collectors, address=ray_address)
-            folder = train(file, seed, budget, run, bool(overlap), values, source, initial)
+            folder = train(file, seed, budget, run, bool(overlap), values, source=source, initial=initial)
         except (torch.OutOfMemoryError, MemoryError) as error:
             raise click.ClickException(
                 f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume '

@@ -93,6 +93,7 @@ def test_limits_of_the_shell_are_named_where_they_end_a_command(tmp_path):
         ('ppo', [], True, 4),
         ('their_ppo', [], True, 4),
         ('ppo', ['--threads', '3', '--serial'], False, 3),
+        ('ppo', ['--collectors', '2'], False, 4),
         ('dqn_cpu', [], False, 8),
     ],
 )

@@ -150,6 +150,7 @@ def test_the_command_has_findings_and_an_exit_code(monkeypatch, tmp_path):
     )
     (tmp_path / 'config.py').write_text('main_config = dict(env=dict(collector_env_num=2, frame_stack=2))\n')
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, 'mine', raising=False)  # of another test
     result = CliRunner().invoke(command, ['mine:Mine', '--json', '--config', 'config.py'])
     findings = json.loads(result.output)
     assert result.exit_code == 1 and [row['check'] for row in findings] == list(CHECKS)
