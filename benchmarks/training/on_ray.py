@@ -114,7 +114,7 @@ class Play:
         self._collector.close()
 
 
-class Ours(Training):
+class PPOTraining(Training):
     """A training of this package: with collectors on Ray, or none and overlapped."""
 
     def __init__(self, collectors: int, file: ConfigFile) -> None:
@@ -158,7 +158,7 @@ class RepeatingPool(CountingPool):
         return fragments
 
 
-class WithKills(Ours):
+class WithKills(PPOTraining):
     """A training on Ray whose collectors are killed, one by one."""
 
     def __init__(self, pool: type[CountingPool]) -> None:
@@ -181,19 +181,19 @@ class WithKills(Ours):
                     break
 
 
-def ours(collectors: int, env: str, learn: dict[str, Any]) -> Ours:
+def ppo(collectors: int, env: str, learn: dict[str, Any]) -> PPOTraining:
     """Made in the process of the contestant, as a config may not be picklable."""
-    return Ours(collectors, recipe(env, **learn))
+    return PPOTraining(collectors, recipe(env, **learn))
 
 
-SPEED: dict[str, Callable[[], Ours]] = {
-    REFERENCE: partial(ours, 0, 'breakout', {}),
-    '2 collectors on Ray': partial(ours, 2, 'breakout', {}),
+SPEED: dict[str, Callable[[], PPOTraining]] = {
+    REFERENCE: partial(ppo, 0, 'breakout', {}),
+    '2 collectors on Ray': partial(ppo, 2, 'breakout', {}),
 }
-INTAKE: dict[str, Callable[[], Ours]] = {
-    '8 collectors, environments that take no time': partial(ours, 8, 'breakout_recorded', NO_UPDATES)
+INTAKE: dict[str, Callable[[], PPOTraining]] = {
+    '8 collectors, environments that take no time': partial(ppo, 8, 'breakout_recorded', NO_UPDATES)
 }
-KILLS: dict[str, Callable[[], Ours]] = {
+KILLS: dict[str, Callable[[], PPOTraining]] = {
     'a lost part has weight 0': partial(WithKills, CountingPool),
     'a lost part is played again': partial(WithKills, RepeatingPool),
 }
