@@ -273,7 +273,7 @@ BROKEN = [
     (planted(reset=lambda env: signal.pause()), 'reset did not return in 3 s'),
     (planted(step=raise_key_error), "step raised KeyError: 'a key' (lifecycle_envs.py:"),
     (planted(step=lambda env, action: os.kill(os.getpid(), 11)), 'step ended the process (-11)'),
-    (planted(step=lambda env, action: (*Sound.step(env, action), {})), 'expected a BaseEnvTimestep'),
+    (planted(step=lambda env, action: (*Sound.step(env, action), {})), 'expected obs, reward, done, info'),
     (planted(random_action=raise_key_error), "a random action raised KeyError: 'a key' (lifecycle_envs.py:"),
     (OnlyInItsFirstProcess, 'reset raised RuntimeError: planted'),
 ]
