@@ -74,12 +74,12 @@ def spaces_before_reset(probe: Probe) -> str:
 
 def close_in_time(probe: Probe) -> str:
     """Bound each wait in `close`, then kill: `wait(timeout)`, `kill()`, `wait()`. Some processes ignore SIGTERM."""
-    env = probe.played()
+    env = probe.make().play()
     try:
         env.close()
     except CheckResult as outcome:
         raise CheckResult(f'{outcome}: see close_twice', 'skipped') from None
-    env, stopped = probe.played(), processes()
+    env, stopped = probe.make().play(), processes()
     for process in stopped:
         process.suspend()
     while any(process.is_running() and process.status() in _NOT_YET_STOPPED for process in stopped):
@@ -97,12 +97,13 @@ def close_before_reset(probe: Probe) -> str:
     """Raise nothing in `close`, which may come before the first `reset`: begin each release with "if it is open".
     Release there what the constructor opened.
     """
-    return probe.expect_released('instances that were closed before reset', probe.make)
+    kept: list[Instance] = []  # closed, but not deleted
+    return probe.expect_level('instances that were closed before reset', lambda: kept.append(probe.make().close()))
 
 
 def close_twice(probe: Probe) -> str:
     """Raise nothing in `close`, which may come again: forget there what was closed."""
-    env = probe.played()
+    env = probe.make().play()
     for _ in range(3):
         env.close()
     return 'three closes raised nothing'
@@ -124,7 +125,7 @@ def reset_after_close(probe: Probe) -> str:
 
     Let `reset` after `close` open everything again, or raise `gymnasium.error.ClosedEnvironmentError`.
     """
-    env = probe.played()
+    env = probe.make().play()
     try:
         for _ in range(3):
             env.close()
@@ -142,7 +143,7 @@ def step_after_close(probe: Probe) -> str:
 
     Raise `gymnasium.error.ClosedEnvironmentError` in `step` after `close`; open nothing there.
     """
-    env = probe.played()
+    env = probe.make().play()
     action = env.action()
     env.close()
     said, before = '', probe.footprint()
@@ -167,7 +168,7 @@ def close_after_error(probe: Probe) -> str:
 
     def lines_of(name: str, at_line: int = sys.maxsize, *wrong: object) -> int:
         """Call with an error at this line, then close; the lines executed if none was raised."""
-        env, lines = probe.played(1) if name == 'step' else probe.make(), 0
+        env, lines = probe.make().play(1) if name == 'step' else probe.make(), 0
         args = list(wrong) or ([env.action()] if name == 'step' else [])
         with contextlib.suppress(CheckResult):
             lines = probe.call(f'{name} with an error', interrupted, env.env, name, args, at_line)
@@ -190,18 +191,19 @@ def close_after_error(probe: Probe) -> str:
 
 def reset_reuses(probe: Probe) -> str:
     """Open only what is not open, and end in `reset` what it replaces: `reset` comes after each episode."""
-    env = probe.played()
+    env = probe.make().play()
     return probe.expect_level('resets', lambda: env.play(1))
 
 
 def close_releases(probe: Probe) -> str:
     """Close in `close` all that `reset` and `step` have opened, such as by `contextlib.ExitStack`; wait for its end."""
-    return probe.expect_released('instances that were closed', probe.played)
+    kept: list[Instance] = []  # closed, but not deleted
+    return probe.expect_level('instances that were closed', lambda: kept.append(probe.make().play().close()))
 
 
 def forgotten_close(probe: Probe) -> str:
     """Release by `weakref.finalize` what `close` releases; neither its function nor a thread may hold `self`."""
-    return probe.expect_level('instances that were deleted without close', probe.played)
+    return probe.expect_level('instances that were deleted without close', lambda: probe.make().play())
 
 
 def memory_level(probe: Probe) -> str:
@@ -244,7 +246,7 @@ def same_seed_same_episode(probe: Probe) -> str:
         return course
 
     courses = {'another process': probe.in_fork(lambda: episode(probe.make()))}
-    env = probe.played()
+    env = probe.make().play()
     expected = episode(env)
     courses.update({'the same instance': episode(env), 'a new instance': episode(probe.make())})
     for where, course in courses.items():
@@ -269,7 +271,7 @@ def matches_spaces(probe: Probe) -> str:
     Return observations that `observation_space.contains` accepts (shape, dtype, range), and a number as reward;
     `gymnasium.utils.env_checker.check_env` checks more of spaces and types.
     """
-    env = probe.played()
+    env = probe.make().play()
     missing = env.missing_spaces()
     if missing:
         raise CheckResult(f'no {missing} after reset')
@@ -295,8 +297,7 @@ def info_at_the_end(probe: Probe) -> str:
         if not isinstance(info, Mapping):
             when = 'the last step' if done else 'a step'
             raise CheckResult(f'the info of {when} is a {type(info).__name__}; expected a dict')
-        keys = set(info)
-        lost = set() if always is None else always - keys
+        lost = (always or set()) - info.keys()
         if done and lost:
             found = f'the info of the last step lacks {", ".join(map(str, lost))}'
             raise CheckResult(found, 'warning' if env.by_gymnasium else 'fail')
@@ -305,7 +306,7 @@ def info_at_the_end(probe: Probe) -> str:
         if done:
             return 'each step has an info'
         if env.by_gymnasium:
-            always = keys if always is None else always & keys
+            always = info.keys() & (info.keys() if always is None else always)
     raise CheckResult(f'no episode ended in {20 * probe.steps} steps', 'skipped')
 
 

@@ -90,17 +90,12 @@ class Probe:
         """Actions of an instance in another process."""
 
         def some() -> list[object]:
-            env = self.played(count)
+            env = self.make().play(count)
             actions = [env.action() for _ in range(count)]
             env.close()
             return actions
 
         return self.in_fork(some)
-
-    def played(self, steps: int = 5) -> 'Instance':
-        env = self.make()
-        env.play(steps)
-        return env
 
     def expect_level(self, what: str, action: Callable[[], object]) -> str:
         """Warm up once, then act ``cycles`` times. Fails if resources grow in both halves, or if a process or shared
@@ -118,16 +113,6 @@ class Probe:
         grown = {kind: names for kind, names in half.items() if len(names) > len(before[kind])}
         self.expect_no_more(grown, f'after the last {self.cycles - self.cycles // 2} {what}')
         return f'nothing more after {self.cycles} {what}'
-
-    def expect_released(self, what: str, use: Callable[[], 'Instance']) -> str:
-        """Fail if instances that are closed, but not deleted, leave something behind."""
-        kept = []
-
-        def cycle() -> None:
-            kept.append(use())
-            kept[-1].close()
-
-        return self.expect_level(what, cycle)
 
     def expect_no_more(self, before: Footprint, when: str) -> None:
         """Fail if there is more of one of these kinds, also two seconds later."""
@@ -204,10 +189,12 @@ class Instance:
             raise CheckResult(found, 'fail', call, 'TypeError')  # as an attempt to unpack it
         return value
 
-    def close(self) -> None:
+    def close(self) -> 'Instance':
+        """Close; returns itself, as ``play`` does."""
         names = {'': 'close before the first reset', 'after close': 'close once more'}
         call, self.state = names.get(self.state, 'close'), 'after close'
         self._call(call, self.env.close)
+        return self
 
     def missing_spaces(self) -> str:
         """The names of the spaces that it does not have."""
@@ -233,9 +220,10 @@ class Instance:
                 obs, reward, done, info = self.step()
                 yield obs, reward, done, info
 
-    def play(self, steps: int = 5) -> None:
+    def play(self, steps: int = 5) -> 'Instance':
         for _ in self.timesteps(steps):
             pass
+        return self
 
 
 def described(error: BaseException) -> tuple[str, str]:

@@ -26,24 +26,21 @@ def human_window(probe: Probe) -> str:
     needed = 'skipped' if 'human' in unused.env.metadata.get('render_modes', ()) else 'pass'
     if not os.environ.get('DISPLAY'):
         raise CheckResult('DISPLAY is not set: use a display, such as of xvfb-run', needed)
-    if needed == 'skipped':
-        probe.env_fn = probe.env_fn.with_window(unused.env)
     if Display is None:
         raise CheckResult('python-xlib is not installed: pip install python-xlib', needed)
+    if needed == 'skipped':
+        probe.env_fn = probe.env_fn.with_window(unused.env)
     display = Display()  # it stays open: some servers restart after their last client
-    opened = 0
-    for _ in range(2):
-        env = probe.played()
-        env.play()
-        opened = len(_own_windows(display))
-        if opened > 1:
-            raise CheckResult(f'{opened} windows are open after two resets; expected 1')
-        env.close()
-        deadline = time.monotonic() + 2
-        while (left := len(_own_windows(display))) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        if left:
+    env = probe.make().play().play()
+    opened = len(_own_windows(display))
+    if opened > 1:
+        raise CheckResult(f'{opened} windows are open after two resets; expected 1')
+    env.close()
+    deadline = time.monotonic() + 2
+    while left := len(_own_windows(display)):
+        if time.monotonic() > deadline:
             raise CheckResult(f'{left} of its windows still open after close')
+        time.sleep(0.02)
     return 'the window was gone after close' if opened else 'it opens no window'
 
 
