@@ -63,7 +63,8 @@ setup(
         # SliceSampler(fragmented=True) came with 0.14; brings tensordict
         'torchrl': ['torchrl>=0.14,<0.15'],
         'ray': ['ray>=2.54'],  # collectors on many processes and machines; token authentication
-        'window': ['pygame>=2.5'],  # render_mode='human'
+        # render_mode='human', and the windows that the lifecycle kit counts
+        'window': ['pygame>=2.5', 'python-xlib>=0.33'],
         'gymnasium': ['moviepy>=2.1'],  # gymnasium's RecordVideo; what this package records needs nothing more
         'onnx': ['onnx>=1.17', 'onnxscript>=0.5', 'onnxruntime>=1.20'],  # examples/export_onnx.py
         'docs': ['furo>=2024.8', 'myst-parser>=4', 'sphinx>=8.1'],  # make docs

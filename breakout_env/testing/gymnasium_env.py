@@ -2,13 +2,12 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
 
-from .probe import CheckResult, Instance, Probe
-
-_SEED = 7
+from .probe import CheckResult, Instance
 
 
 class GymnasiumFactory:
@@ -22,13 +21,12 @@ class GymnasiumFactory:
 
     def with_window(self, env: gymnasium.Env) -> 'GymnasiumFactory':
         """The same with ``render_mode='human'``; ``env`` is one without."""
-        spec = env.spec
         if env.render_mode == 'human':
             return self
         if 'render_mode' in inspect.signature(self.make).parameters:
-            return GymnasiumFactory(lambda: self.make(render_mode='human'))
-        if spec is not None:
-            return GymnasiumFactory(lambda: gymnasium.make(spec, render_mode='human'))
+            return GymnasiumFactory(partial(self.make, render_mode='human'))
+        if env.spec is not None:
+            return GymnasiumFactory(partial(gymnasium.make, env.spec, render_mode='human'))
         raise CheckResult("the function takes no render_mode; expected one, to pass 'human'", 'skipped')
 
 
@@ -53,32 +51,29 @@ def gymnasium_env(make: Callable[..., gymnasium.Env]) -> GymnasiumFactory:
 class GymnasiumInstance(Instance):
     """``reset`` takes the seed and returns two values, ``step`` returns five; after ``close`` nothing has to work."""
 
-    reopens = False
-
-    def __init__(self, probe: Probe) -> None:
-        super().__init__(probe)
-        self._seed: int | None = None
+    by_gymnasium = True
+    interface = 'gymnasium.Env'
+    members = ('reset', 'step', 'close', 'metadata', 'spec', 'unwrapped')  # what wrappers use
+    spaces = ('observation_space', 'action_space')
+    timestep = ('obs', 'reward', 'terminated', 'truncated', 'info')
+    _arguments: dict[str, int] = {}  # of the next reset
 
     def seed(self) -> None:
         """Seed the next reset."""
-        self._seed = _SEED
+        self._arguments = {'seed': 7}
 
     def reset(self) -> Any:
         """The first observation of an episode."""
-        seed, self._seed = self._seed, None
-        name = self._name_of_reset()
-        if seed is None:
-            result = self._call(name, self.env.reset)
-        else:
-            name = f'reset(seed={seed})'
-            result = self._call(name, lambda: self.env.reset(seed=seed))
-        obs, info = self._expect_tuple(name, result, 2, 'obs and info')
+        call = 'reset(seed=7)' if self._arguments else f'reset {self.state}'.strip()
+        result = self._call(call, partial(self.env.reset, **self._arguments))
+        self.state, self._arguments = 'once more', {}
+        obs, info = self._expect_tuple(call, result, ('obs', 'info'))
         if not isinstance(info, dict):
-            raise CheckResult(f'{name} returned an info of {type(info).__name__}; expected a dict', key=(name, 'info'))
+            found = f'{call} returned an info of {type(info).__name__}; expected a dict'
+            raise CheckResult(found, 'fail', call, 'TypeError')
         return obs
 
-    def step(self, action: object = None) -> tuple[Any, Any, bool, Any]:
+    def step(self, action: object = None) -> Any:
         """Observation, reward, whether the episode has ended, and info."""
-        values = self._step(5, 'obs, reward, terminated, truncated and info', action)
-        obs, reward, terminated, truncated, info = values
+        obs, reward, terminated, truncated, info = super().step(action)
         return obs, reward, bool(terminated or truncated), info

@@ -6,7 +6,7 @@ import tempfile
 import time
 import unittest
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -16,13 +16,21 @@ import torch
 
 from ..compat.multiprocessing_helpers import use_own_tracker
 from ..utils.check_process import CheckProcess
-from .checks import DING, works
-from .contract import Contract
-from .gymnasium_checks import GYMNASIUM
-from .gymnasium_env import GymnasiumFactory
-from .probe import CheckResult, MakeEnv, Probe, described
+from . import checks
+from .checks import close_half_built, forgotten_close, lazy_constructor, works
+from .gymnasium_env import GymnasiumFactory, GymnasiumInstance
+from .probe import CheckResult, Instance, MakeEnv, Probe, result_of
+from .windows import human_window
+from .worker_checks import managers, vector_envs
 
-_KNOWN_HANG_S = 2.0  # the time limit of a call that has been found to hang
+Check = Callable[[Probe], str]
+Failures = dict[tuple[str, str], str]  # a call and how it failed: the check that reported it
+
+_FUNCTIONS: list[Check] = [each for each in vars(checks).values() if getattr(each, '__module__', '') == checks.__name__]
+_CHECKS = [each for each in _FUNCTIONS if not each.__name__.startswith('_')]
+_DING_ONLY = (lazy_constructor, close_half_built, forgotten_close)  # gymnasium opens at once, and the caller closes
+DING = [*_CHECKS, managers]
+GYMNASIUM = [*(each for each in _CHECKS if each not in _DING_ONLY), human_window, vector_envs]
 
 
 class Finding(NamedTuple):
@@ -37,7 +45,7 @@ class Finding(NamedTuple):
 class Report(list[Finding]):
     """The findings, in order; it prints as a table. If the environment does not work at all, that is the only one."""
 
-    total = len(DING.checks)
+    total = len(DING)
 
     @property
     def passed(self) -> bool:
@@ -75,19 +83,7 @@ def check_lifecycle(env_fn: MakeEnv, steps: int = 50, cycles: int = 5, time_limi
         >>> check_lifecycle(BreakoutEnv, steps=20, cycles=2).failed
         []
     """
-    if not callable(env_fn) or steps < 1 or cycles < 2 or time_limit_s <= 0:
-        raise ValueError(
-            f'env_fn={env_fn!r}, steps={steps!r}, cycles={cycles!r}, time_limit_s={time_limit_s!r}; expected a '
-            'class or a function, at least 1 step, at least 2 cycles, and more than 0 seconds'
-        )
-    seen: dict[tuple[str, str], str] = {}
-    report = Report()
-    report.total = len(_contract(env_fn).checks)
-    for check in _contract(env_fn).checks:
-        report.append(_run(check, env_fn, (steps, cycles), time_limit_s, seen))
-        if report.failed == [works.__name__]:
-            break
-    return report
+    return _report(GYMNASIUM if isinstance(env_fn, GymnasiumFactory) else DING, env_fn, steps, cycles, time_limit_s)
 
 
 def lifecycle_checks(gymnasium: bool = False) -> list[Callable[..., None]]:
@@ -98,62 +94,78 @@ def lifecycle_checks(gymnasium: bool = False) -> list[Callable[..., None]]:
     Arguments:
         gymnasium: The checks for ``gymnasium_env(function)``.
     """
-    return [_as_test(check) for check in (GYMNASIUM if gymnasium else DING).checks]
+    return [_as_test(check) for check in (GYMNASIUM if gymnasium else DING)]
 
 
-def _contract(env_fn: MakeEnv) -> Contract:
-    return GYMNASIUM if isinstance(env_fn, GymnasiumFactory) else DING
-
-
-def _as_test(check: str) -> Callable[..., None]:
+def _as_test(check: Check) -> Callable[..., None]:
     def test(env_fn: MakeEnv, steps: int = 50, cycles: int = 5, time_limit_s: float = 10.0) -> None:
-        arguments = env_fn, (steps, cycles), time_limit_s
-        seen: dict[tuple[str, str], str] = {}
-        finding = _run(check, *arguments, seen)
-        if seen:  # a call failed: does any work?
-            basic = _run(works.__name__, *arguments, {})
-            if basic.state == 'fail' and check != works.__name__:
-                finding = basic._replace(state='skipped')
-        if finding.state == 'skipped':
+        finding = _report(dict.fromkeys((works, check)), env_fn, steps, cycles, time_limit_s)[-1]
+        if finding.state == 'skipped' or finding.check != check.__name__:
             raise unittest.SkipTest(finding.found)
         if finding.state == 'warning':
             warnings.warn(f'{finding.found}: {finding.fix}', stacklevel=2)
         assert finding.state != 'fail', f'{finding.found}: {finding.fix}'
 
-    test.__name__ = check
+    test.__name__ = check.__name__
     return test
 
 
-def _run(check: str, env_fn: Callable, sizes: tuple[int, int], limit_s: float, seen: dict) -> Finding:
-    """One check; ``seen`` are the calls that failed in earlier ones, with the check that reported them."""
-    contract = _contract(env_fn)
+def _report(checks: Collection[Check], env_fn: MakeEnv, steps: int, cycles: int, time_limit_s: float) -> Report:
+    """The findings of these checks; the first is ``works``."""
+    if not callable(env_fn) or steps < 1 or cycles < 2 or time_limit_s <= 0:
+        raise ValueError(
+            f'env_fn={env_fn!r}, steps={steps!r}, cycles={cycles!r}, time_limit_s={time_limit_s!r}; expected a '
+            'class or a function, at least 1 step, at least 2 cycles, and more than 0 seconds'
+        )
+    report = Report()
+    reported: Failures = {}
+    report.total = len(checks)
+    for check in checks:
+        result = _run(check, env_fn, (steps, cycles), time_limit_s, reported)
+        report.append(_finding(check, result, isinstance(env_fn, GymnasiumFactory), reported))
+        if report.failed == [works.__name__]:
+            break
+    return report
+
+
+def _finding(check: Check, result: CheckResult, by_gymnasium: bool, reported: Failures) -> Finding:
+    """What a check found. A call that failed is reported once, by the first check."""
+    name, found = check.__name__, str(result)
+    for (call, failure), earlier in reported.items():
+        # `close once more` fails as `close` does; a manager makes all calls
+        is_the_same = call.startswith(result.call) or result.call.startswith(call) or check in (managers, vector_envs)
+        if is_the_same and failure == result.failure:
+            reported[result.call, failure] = earlier
+            return Finding(name, 'skipped', f'as {earlier}: {found}', '')
+    if result.failure:
+        reported[result.call, result.failure] = name
+    if result.state not in ('fail', 'warning'):
+        return Finding(name, result.state, found, '')
+    if check is works:
+        found = f'the environment does not work at all: {found}'
+    if result.call in ('the constructor', 'reset', 'step', 'a random action'):
+        check = works
+    paragraphs = (check.__doc__ or '').split('\n\n')
+    return Finding(name, result.state, found, ' '.join(paragraphs[-1 if by_gymnasium else 0].split()))
+
+
+def _run(check: Check, env_fn: MakeEnv, sizes: tuple[int, int], limit_s: float, reported: Failures) -> CheckResult:
+    """Run a check in another process. It does not wait again for a call that hangs."""
     with tempfile.TemporaryDirectory(prefix='check-', ignore_cleanup_errors=True) as folder:
         process = CheckProcess(partial(_work, check, env_fn, sizes, folder), f'{folder}/output')
         message: Any = ('the start of the check', 1)
         try:
             while not isinstance(message, CheckResult):
                 call, patience = message
-                allowed_s = min(limit_s, _KNOWN_HANG_S) if (call, 'hangs') in seen else limit_s * patience
+                if (call, 'hangs') in reported:
+                    return CheckResult(f'{call} hangs', 'fail', call, 'hangs')
                 try:
-                    message = process.receive(allowed_s)
+                    message = process.receive(limit_s * patience)
                 except (TimeoutError, EOFError):
-                    message = _without_an_answer(process, allowed_s, call, folder)
+                    return _without_an_answer(process, limit_s * patience, call, folder)
         finally:
             process.end()
-    call, failure = message.key or ('', '')
-    for (earlier, earlier_failure), reported_by in seen.items() if message.key else ():
-        # `close once more` fails as `close` does; a manager makes the same calls
-        is_related = call.startswith(earlier) or earlier.startswith(call) or check == contract.in_workers
-        if is_related and failure == earlier_failure:
-            seen[call, failure] = reported_by
-            return Finding(check, 'skipped', f'as {reported_by}: {message}', '')
-    if message.key:
-        seen[call, failure] = check
-    found = str(message)
-    fix = contract.fix_for(check, call, failure) if message.state in ('fail', 'warning') else ''
-    if fix and check == works.__name__:
-        found, fix = f'the environment does not work at all: {found}', f'{fix} {contract.hint}'
-    return Finding(check, message.state, found, fix)
+    return message
 
 
 def _without_an_answer(process: CheckProcess, allowed_s: float, call: str, folder: str) -> CheckResult:
@@ -167,25 +179,20 @@ def _without_an_answer(process: CheckProcess, allowed_s: float, call: str, folde
     lines = map(str.strip, stack.splitlines() if dumped else ())
     frames = [line for line in lines if line.startswith('File "') and str(Path(__file__).parent) not in line][:3]
     found = f'{call} {happened}' + (f'; it is in {", called by ".join(frames)}' if frames else '')
-    return CheckResult(found, key=(call, 'hangs' if code is None else 'crashes'))
+    return CheckResult(found, 'fail', call, 'hangs' if code is None else 'crashes')
 
 
-def _work(check: str, env_fn: Callable, sizes: tuple[int, int], folder: str, connection: Connection) -> None:
+def _work(check: Check, env_fn: MakeEnv, sizes: tuple[int, int], folder: str, connection: Connection) -> None:
     """Run a check in its process; send the name of each call before it is made, and in the end the result."""
     tempfile.tempdir = os.environ['TMPDIR'] = f'{folder}/tmp'
     os.mkdir(tempfile.tempdir)
     torch.set_num_threads(1)  # as DI-engine's workers: OpenMP's threads do not live on in a fork
     use_own_tracker()
-    contract = _contract(env_fn)
-    probe = Probe(env_fn, sizes, connection.send, contract.instance)
-    try:
-        outcome = CheckResult(contract.checks[check].run(probe), 'pass')
-    except CheckResult as found:
-        outcome = found
-    except BaseException as error:
-        outcome = CheckResult(described(error)[1])
+    instance = GymnasiumInstance if isinstance(env_fn, GymnasiumFactory) else Instance
+    probe = Probe(env_fn, sizes, connection.send, instance)
+    result = result_of(partial(check, probe))
     for path in probe.shared_memory():
         os.unlink(path)
-    connection.send(outcome)
+    connection.send(result if isinstance(result, CheckResult) else CheckResult(result, 'pass'))
     while True:
         signal.pause()  # the parent ends this process and all that it has started

@@ -1,6 +1,6 @@
 """Check gymnasium's environments with the lifecycle kit, and write docs/results/lifecycle_gymnasium.json.
 
-pip install "gymnasium[box2d,classic-control,mujoco,toy-text]" minigrid
+pip install "gymnasium[box2d,classic-control,mujoco,toy-text]" minigrid python-xlib
 xvfb-run python docs/scripts/check_gymnasium.py
 """
 

@@ -127,7 +127,7 @@ FAULTY_BY_GYMNASIUM = [(check, by_gymnasium(cls)) for check, cls in FAULTY if ch
     ('works', gymnasium_fault(reset=lambda env, *, seed=None, options=None: env.env.reset())),
     ('works', gymnasium_fault(reset=lambda env, *, seed=None, options=None: (env.env.reset(), 0))),
     ('works', gymnasium_fault(step=lambda env, action: Converted.step(env, action)[:4])),
-    ('spaces_before_reset', gymnasium_fault(at_init=lambda env: delattr(env, 'action_space'))),
+    ('spaces_before_reset', gymnasium_fault(at_init=lambda env: delattr(env, 'observation_space'))),
     ('close_before_reset', gymnasium_fault(close=lambda env: raise_if(not hasattr(env.env, 'time')))),
     ('close_before_reset', gymnasium_fault(at_init=lambda env: CACHE.append(open(os.devnull)))),
     (

@@ -180,6 +180,11 @@ def opened_window(env):
     weakref.finalize(env, end, env.window)
 
 
+def wait_after_play(env, _, played):
+    if played:
+        signal.pause()
+
+
 def wait_for_window(env, _, played):
     if played:
         env.window.terminate(), env.window.wait()
@@ -249,7 +254,7 @@ FAULTY = [
     ('close_half_built', planted(at_init=lambda env: setattr(env, 'x', 1), at_close=lambda env, *_: env.x)),
     ('close_after_error', planted(step=failing_step, at_close=lambda env, *_: raise_if(getattr(env, 'broken', False)))),
     ('close_after_error', planted(at_reset=half_a_reset, at_close=lambda env, *_: hasattr(env, 'one') and env.two)),
-    ('close_in_time', planted(at_close=lambda env, _, played: played and signal.pause())),
+    ('close_in_time', planted(at_close=wait_after_play)),
     ('close_in_time', planted(at_open=opened_window, at_close=wait_for_window)),
     ('reset_after_close', no_reset_after_close),
     ('step_after_close', planted(close=lambda env: None)),
@@ -273,7 +278,7 @@ BROKEN = [
     (planted(reset=lambda env: signal.pause()), 'reset did not return in 3 s'),
     (planted(step=raise_key_error), "step raised KeyError: 'a key' (lifecycle_envs.py:"),
     (planted(step=lambda env, action: os.kill(os.getpid(), 11)), 'step ended the process (-11)'),
-    (planted(step=lambda env, action: (*Sound.step(env, action), {})), 'expected a BaseEnvTimestep'),
+    (planted(step=lambda env, action: (*Sound.step(env, action), {})), 'expected obs, reward, done, info'),
     (planted(random_action=raise_key_error), "a random action raised KeyError: 'a key' (lifecycle_envs.py:"),
     (OnlyInItsFirstProcess, 'reset raised RuntimeError: planted'),
 ]
@@ -284,6 +289,8 @@ FAILING_CALLS = [
     (planted(reset=only_after_close), 'reset_reuses', 'reset once more raised RuntimeError', 'after each episode'),
     (planted(close=raise_key_error), 'close_before_reset', 'close before the', 'Raise nothing in `close`'),
     (planted(close=lambda env, now: None), 'close_before_reset', 'close before the', 'Raise nothing in `close`'),
+    (no_reset_after_close, 'reset_after_close', 'reset after close raised RuntimeError', 'Let `reset` open again'),
+    (planted(at_close=wait_after_play), 'close_in_time', 'close did not return in 3 s; it is in', 'Bound each wait'),
     (planted(seed=lambda env, seed: None), 'same_seed_same_episode', 'seed(7, True) raised', '`seed(0, True)`'),
     (planted(seed=seed_by_keyword), 'same_seed_same_episode', 'seed(7, True) raised', '`seed(self, seed, dynamic_'),
     (
