@@ -61,6 +61,8 @@ class Field(NamedTuple):
         """Rows of a column as DI-engine's ``default_collate`` collates the values, without making each of them."""
         if self.type_name == 'tensor':
             return self.tensor(column).view(-1) if self.shape == (1,) else self.tensor(column)
+        if self.type_name in _PYTHON_DTYPES:
+            return _numbers(np.asarray(column))
         return default_collate(self.values(column))
 
     def __str__(self) -> str:
@@ -186,6 +188,12 @@ def numpy_of(tensor: torch.Tensor) -> np.ndarray:
     except (RuntimeError, TypeError):  # it is on a GPU, part of a graph, or bfloat16
         tensor = tensor.detach().cpu()
         return (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
+
+
+def _numbers(column: np.ndarray) -> torch.Tensor:
+    """Python's numbers as ``default_collate`` makes tensors of them: bool, int64 or float32."""
+    dtype = {'b': np.dtype(bool), 'f': np.dtype(np.float32)}.get(column.dtype.kind, np.dtype(np.int64))
+    return torch.from_numpy(column.astype(dtype, copy=False))
 
 
 def set_at(tree: Transition, path: KeyPath, value: object) -> None:
