@@ -36,7 +36,6 @@ class FrameBatch(Sequence):
         for key, values in (extras or {}).items():
             type_name = 'int' if values.dtype.kind == 'i' else 'float'
             self._columns.append((Field((key,), type_name, '', ()), values))
-        self._collated: Transition | None = None
 
     def __len__(self) -> int:
         return self._size
@@ -59,11 +58,10 @@ class FrameBatch(Sequence):
             obs, next_obs: :math:`(B, frame\\_stack, H, W)`, uint8
             others: :math:`(B, ...)`; tensors of shape (1, ) become :math:`(B, )`
         """
-        if self._collated is None:
-            self._collated = {}
-            for field, column in self._columns:
-                set_at(self._collated, field.path, field.collated(column))
-        return self._collated
+        collated: Transition = {}
+        for field, column in self._columns:
+            set_at(collated, field.path, field.collated(column))
+        return collated
 
     @cached_property
     def _dicts(self) -> list[dict]:
