@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from ding.utils.data import default_collate
 
 from .rows import Columns, Rows
 from .structure import Field, Transition, nested, set_at
@@ -37,7 +36,6 @@ class FrameBatch(Sequence):
         for key, values in (extras or {}).items():
             type_name = 'int' if values.dtype.kind == 'i' else 'float'
             self._columns.append((Field((key,), type_name, '', ()), values))
-        self._collated: Transition | None = None
 
     def __len__(self) -> int:
         return self._size
@@ -60,14 +58,10 @@ class FrameBatch(Sequence):
             obs, next_obs: :math:`(B, frame\\_stack, H, W)`, uint8
             others: :math:`(B, ...)`; tensors of shape (1, ) become :math:`(B, )`
         """
-        # keys whose values default_collate leaves in a list
-        if any(key.startswith('collate_ignore') for field, _ in self._columns for key in field.path):
-            return default_collate(self._dicts)
-        if self._collated is None:
-            self._collated = {}
-            for field, column in self._columns:
-                set_at(self._collated, field.path, field.collated(column))
-        return self._collated
+        collated: Transition = {}
+        for field, column in self._columns:
+            set_at(collated, field.path, field.collated(column))
+        return collated
 
     @cached_property
     def _dicts(self) -> list[dict]:

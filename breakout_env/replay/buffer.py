@@ -1,5 +1,6 @@
 """The replay buffer of DI-engine's serial pipelines, type ``frame``."""
 
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -10,15 +11,18 @@ import torch
 from ding.utils import BUFFER_REGISTRY
 from tensorboardX import SummaryWriter
 
-from ..utils.memory_limits import MemoryWatch
 from .batch import FrameBatch
 from .memory import ReplayMemory
 from .options import ReplayOptions
-from .samplers import TransitionSampler
+from .priorities import Priorities
+from .saved_arrays import Arrays
 from .serial_base import SerialBuffer
-from .snapshot import Snapshot
+from .snapshot import restore, snapshot
 
-_REPORT_EVERY_S = 30.0  # between two points of the memory's curve, and two checks of the memory that is left
+_log = logging.getLogger(__name__)
+_REPORT_EVERY_S = 30.0  # between two points of the memory's curve
+# What a sampled transition has besides what was pushed; when it is pushed again, these keys are left out.
+_ADDED = frozenset(['replay_unique_id', 'replay_buffer_idx', 'IS', 'priority'])
 
 
 @BUFFER_REGISTRY.register('frame')
@@ -61,16 +65,14 @@ class FrameReplayBuffer(SerialBuffer):
             ValueError: If an option is not allowed, or the size does not fit into memory or on the disk.
         """
         options = self._options = ReplayOptions.from_config(cfg)
-        # Neither part refers to self: without a cycle, the memory is released with the last reference to the buffer.
         self.memory = ReplayMemory.from_options(options.replay_buffer_size, options, exp_name)
-        self._sampler = TransitionSampler(self.memory, options)
+        self._priorities: Priorities | None = None  # until the first ones arrive
         if options.pin_memory and not torch.cuda.is_available():
             raise ValueError('replay buffer option `pin_memory` is True (bool); expected None or False without a GPU')
         self._tb_logger = tb_logger
         self._name = instance_name
         self._reported_at_s = -math.inf
-        self._watch = MemoryWatch()
-        self._open(exp_name, partial(_close, self.memory))
+        self._open(exp_name, self.memory.close)
 
     def push(self, data: Sequence[Mapping] | Mapping, cur_collector_envstep: int = -1) -> None:
         """Store one transition or many. A full buffer evicts as many.
@@ -86,19 +88,28 @@ class FrameReplayBuffer(SerialBuffer):
             ClosedBuffer: If the buffer is closed. After any of these errors nothing of ``data`` is stored.
         """
         self._prefetcher.wait()
-        self._sampler.push([data] if isinstance(data, Mapping) else data)
-        self._report(cur_collector_envstep)
-
-    def _report(self, env_step: int) -> None:
-        """When it is due, add a point to the memory's curve, and warn before memory runs out."""
+        transitions = [data] if isinstance(data, Mapping) else data
+        given = [transition.get('priority') for transition in transitions]
+        # checked first, and set last
+        priorities = self._priorities
+        if priorities is None and any(priority is not None for priority in given):
+            priorities = self._start_priorities()
+        weights = None if priorities is None else priorities.weights(given)
+        slots = self.memory.push([_as_pushed(transition) for transition in transitions])
+        if priorities is not None and weights is not None:
+            priorities.set(np.array(slots), weights)
+            self._priorities = priorities
         now = time.monotonic()
-        if now - self._reported_at_s < _REPORT_EVERY_S:
-            return
-        self._reported_at_s = now
-        self._watch.poll()
-        if self._tb_logger is not None:
+        if self._tb_logger is not None and now - self._reported_at_s >= _REPORT_EVERY_S:
+            self._reported_at_s = now
             for name, value in self.memory_report().items():
-                self._tb_logger.add_scalar(f'{self._name}_memory/{name}', value, max(0, env_step))
+                self._tb_logger.add_scalar(f'{self._name}_memory/{name}', value, max(0, cur_collector_envstep))
+
+    def _start_priorities(self) -> Priorities:
+        """Priorities in which the transitions that are there have the weight 1."""
+        priorities, count = Priorities(self.memory.capacity, self._options), self.memory.count
+        priorities.set(np.arange(count), np.ones(count))
+        return priorities
 
     def update(self, info: Mapping) -> None:
         """Set priorities, the absolute values of TD errors, as the learner's ``priority_info`` has them; transitions
@@ -107,13 +118,16 @@ class FrameReplayBuffer(SerialBuffer):
         """
         if 'priority' in info:
             self._prefetcher.wait()
-            self._sampler.update(info)
+            priorities = self._priorities or self._start_priorities()
+            priorities.update(info, self.memory.ids())
+            self._priorities = priorities
 
     def clear(self) -> None:
         """Remove all transitions and release their memory."""
-        self.wait_for_saving()  # the save under way needs them
         self._prefetcher.drop()
-        self._sampler.clear()
+        self.memory.clear()
+        if self._priorities is not None:
+            self._priorities.clear()
 
     def sample(self, size: int, cur_learner_iter: int = 0) -> FrameBatch | list[dict] | None:
         """Sample transitions. The batch reads like a list of dicts, and ``collated()`` returns it as tensors without
@@ -127,13 +141,21 @@ class FrameReplayBuffer(SerialBuffer):
             return []
         # Pinning initializes CUDA, which a training on the CPU does not need.
         pinned = torch.cuda.is_initialized() if self._options.pin_memory is None else self._options.pin_memory
-        return self._prefetcher.batch(size, partial(self._sampler.sample, size, pinned))
+        # without a reference to self, which the prefetch thread would keep alive
+        return self._prefetcher.batch(size, partial(_sample, self.memory, self._priorities, size, pinned))
 
-    def _snapshot(self) -> Snapshot:
-        return self._sampler.snapshot()
+    def _snapshot(self) -> Arrays:
+        priorities = self._priorities
+        if priorities is not None:
+            yield 'priorities', priorities.stored_weights(self.count())
+        yield from snapshot(self.memory, {} if priorities is None else priorities.numbers())
 
     def _restore(self, arrays: Mapping[str, np.ndarray], name: str) -> None:
-        self._sampler.restore(arrays, name)
+        numbers, order = restore(self.memory, arrays, name)
+        self._priorities = None
+        if 'priorities' in arrays:
+            self._priorities = Priorities(self.memory.capacity, self._options)
+            self._priorities.restore(numbers, arrays['priorities'][order])
 
     def count(self) -> int:
         """Transitions in it."""
@@ -146,10 +168,24 @@ class FrameReplayBuffer(SerialBuffer):
 
     def memory_report(self) -> dict[str, float]:
         """What the buffer costs now; see ``ReplayMemory.report``."""
-        with self.memory.lock:
-            return self.memory.report()
+        return self.memory.report()
 
 
-def _close(memory: ReplayMemory) -> None:
-    with memory.lock:
-        memory.close()
+def _sample(memory: ReplayMemory, priorities: Priorities | None, size: int, pinned: bool) -> FrameBatch | list | None:
+    """A batch, uniform without priorities; None if there are too few transitions."""
+    if memory.count < size:
+        _log.info('%d transitions are to be sampled, but there are %d; none are', size, memory.count)
+        return None
+    if priorities is None:
+        slots = memory.nth(memory.random.choice(memory.count, size, replace=False, shuffle=False))
+        importance = values = np.ones(size)
+    else:
+        slots, values, importance = priorities.sample(memory.random.random(size))
+    added = dict(replay_unique_id=memory.ids(slots), replay_buffer_idx=slots)
+    return memory.fetch(slots, dict(added, IS=importance, priority=values), pinned)
+
+
+def _as_pushed(transition: Mapping) -> Mapping:
+    if _ADDED.isdisjoint(transition):
+        return transition
+    return {key: value for key, value in transition.items() if key not in _ADDED}

@@ -2,7 +2,6 @@
 
 import math
 import os
-import threading
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -32,8 +31,6 @@ class ReplayMemory:
     A transition is in a slot, which a later one overwrites when the memory is full: the oldest, or a uniformly random
     one. All of it is in flat arrays, without a Python object for each transition or frame: memory is what the arrays
     take, and the garbage collector has nothing to traverse.
-
-    Threads that share a memory hold its ``lock`` around each call; the methods do not take it.
 
     Examples:
         >>> memory, stack = ReplayMemory(capacity=100, seed=0), np.zeros((4, 84, 84), np.uint8)
@@ -67,7 +64,6 @@ class ReplayMemory:
         self.capacity = capacity
         self.storage = storage
         self.eviction = eviction
-        self.lock = threading.Lock()
         self.random = np.random.default_rng(seed)
         self.next_id = 0  # of the next transition: ids are never reused
         self._folder = folder

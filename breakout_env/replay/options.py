@@ -87,7 +87,11 @@ class SamplingOptions(_BufferOptions):
     @classmethod
     def from_config(cls, cfg: Mapping) -> Self:
         """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
-        _refuse_limits(cfg)
+        values = as_dict(_OWNER, cfg)
+        for name in ('max_use', 'max_staleness', 'thruput_controller'):  # limits that DI-engine's buffers have
+            default = AdvancedReplayBuffer.config[name]
+            if (value := values.get(name, default)) != default:
+                raise ValueError(f'{_OWNER} `{name}` is {describe(value)}; expected no limit, as it has no effect')
         options = cls.read(cfg)
         options.refuse_without_effect('storage', 'memmap', ['folder'])
         return options
@@ -146,12 +150,3 @@ class TorchRLOptions(SamplingOptions):
                 f'steps in a slice, at most `replay_buffer_size`, which is {options.replay_buffer_size}'
             )
         return options
-
-
-def _refuse_limits(cfg: Mapping) -> None:
-    """Refuse limits that DI-engine's buffers have, where they are not at their defaults."""
-    values = as_dict(_OWNER, cfg)
-    for name in ('max_use', 'max_staleness', 'thruput_controller'):
-        default = AdvancedReplayBuffer.config[name]
-        if (value := values.get(name, default)) != default:
-            raise ValueError(f'{_OWNER} `{name}` is {describe(value)}; expected no limit, as it has no effect')

@@ -22,7 +22,6 @@ class RolloutBuffer:
         tensor([0, 1, 2, 3, 4, 5])
     """
 
-    save_suffix = ''  # a resumed run begins with a new rollout
     config = dict(type='rollout', replay_buffer_size=1)
 
     @classmethod

@@ -63,8 +63,3 @@ class Rows:
         """The frames of copied rows in the order of a batch: one key after the other, so that each is one tensor."""
         ends = np.cumsum([stack.shape[0] for stack in self.stacks])
         return np.concatenate([frames.ravel() for frames in np.split(copied['frames'], ends[:-1], axis=1)])
-
-    def fill(self, saved: Columns) -> None:
-        """Fill the first rows of an empty table, from a save."""
-        for name, values in saved.items():
-            self.table[name][: len(values)] = values

@@ -7,9 +7,9 @@ bytes. The array ``meta`` is JSON that describes the others.
 import json
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +17,7 @@ from ..utils.atomic_file import DamagedFile, atomic_write
 from .size_check import DoesNotFit
 
 VERSION = 1
-
-
-class ArraySource(Protocol):
-    """Names and arrays, made one at a time."""
-
-    def __iter__(self) -> Iterator[tuple[str, np.ndarray]]: ...
-
-    def close(self) -> None:
-        """Release what the arrays are made from."""
+Arrays = Iterable[tuple[str, np.ndarray]]
 
 
 def describe(kind: str, meta: Mapping[str, object]) -> tuple[str, np.ndarray]:
@@ -40,29 +32,23 @@ def describe(kind: str, meta: Mapping[str, object]) -> tuple[str, np.ndarray]:
 
 def read_description(kind: str, arrays: Mapping[str, np.ndarray], name: str) -> dict[str, Any]:
     """What ``describe`` was given. Raises DamagedFile if it is of another kind or version."""
-    try:
-        meta = json.loads(bytes(arrays['meta']))
-        if meta['format'] != kind:
-            raise KeyError
-    except (KeyError, ValueError, TypeError) as error:
-        raise DamagedFile(f'{name} is not a saved {kind} ({error})') from None
-    if meta['version'] != VERSION:
-        found = meta['version']
-        raise DamagedFile(f'{name} is a {kind} of version {found}; this program reads version {VERSION}')
+    meta = json.loads(bytes(arrays['meta'])) if 'meta' in arrays else {}
+    if (meta.get('format'), meta.get('version')) != (kind, VERSION):
+        raise DamagedFile(f'{name} is not a saved {kind} of version {VERSION}')
     return meta
 
 
-def write_arrays(path: str, arrays: ArraySource) -> None:
-    """Write arrays to a file, completely or not at all, and close their source.
+def write_arrays(path: str, arrays: Arrays) -> None:
+    """Write arrays, made one at a time, to a file, completely or not at all.
 
     Raises:
         OSError: If it cannot be written, as on a full disk; the old file is still there.
     """
-    with closing(arrays), atomic_write(path) as file:
+    with atomic_write(path) as file:
         with zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED, allowZip64=True) as archive:
             for name, array in arrays:
                 with archive.open(f'{name}.npy', 'w', force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
+                    np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 @contextmanager

@@ -61,9 +61,9 @@ class Field(NamedTuple):
         """Rows of a column as DI-engine's ``default_collate`` collates the values, without making each of them."""
         if self.type_name == 'tensor':
             return self.tensor(column).view(-1) if self.shape == (1,) else self.tensor(column)
-        return (
-            _numbers(np.asarray(column)) if self.type_name in _PYTHON_DTYPES else default_collate(self.values(column))
-        )
+        if self.type_name in _PYTHON_DTYPES:
+            return _numbers(np.asarray(column))
+        return default_collate(self.values(column))
 
     def __str__(self) -> str:
         if self.type_name in ('tensor', 'array'):

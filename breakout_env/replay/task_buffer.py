@@ -1,7 +1,7 @@
 """``ReplayMemory`` as a ``ding.data.Buffer``, for DI-engine's task pipelines."""
 
 import contextlib
-import random
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -9,10 +9,10 @@ from ding.data.buffer import Buffer, BufferedData, apply_middleware
 from ding.data.buffer.middleware import PriorityExperienceReplay
 from ditk import logging
 
-from . import snapshot
 from .memory import ReplayMemory
 from .options import TaskBufferOptions
 from .saved_arrays import read_arrays, write_arrays
+from .snapshot import restore, snapshot
 
 
 class TaskFrameBuffer(Buffer):
@@ -44,6 +44,7 @@ class TaskFrameBuffer(Buffer):
         super().__init__(checked.size)
         self._memory = ReplayMemory.from_options(checked.size, checked, exp_name)
         self._metas: dict[int, dict] = {}  # by slot; most transitions have none
+        self._lock = threading.Lock()  # a task may run its parts in threads
 
     def use(self, func: Callable) -> 'TaskFrameBuffer':
         """Add middleware. Raises ValueError if it needs the oldest transition to be evicted, and any is evicted."""
@@ -55,7 +56,7 @@ class TaskFrameBuffer(Buffer):
     def push(self, data: Mapping, meta: dict | None = None) -> BufferedData:
         """Store one transition, see ``FrameReplayBuffer.push``, and its meta, a dict of numbers and strings."""
         meta = {} if meta is None else meta
-        with self._memory.lock:
+        with self._lock:
             (slot,) = self._memory.push([data])
             self._set_meta(slot, meta)
             return BufferedData(data=data, index=f'{self._memory.next_id - 1:x}', meta=meta)
@@ -76,53 +77,40 @@ class TaskFrameBuffer(Buffer):
         ignore_insufficient: bool = False,
         groupby: str | None = None,
         unroll_len: int | None = None,
-    ) -> list[BufferedData] | list[list[BufferedData]]:
-        """Sample transitions, or groups that have the same value of ``groupby`` in their meta, or fetch some by index.
+    ) -> list[BufferedData]:
+        """Sample transitions, or fetch some by index.
 
         Arguments:
             sample_range: Only among these, in the order of pushing.
-            unroll_len: From each group as many in a row; shorter groups are left out.
+            groupby: None; DI-engine's ``DequeBuffer`` samples groups.
+            unroll_len: None, too.
             others: As DI-engine's.
         Raises:
-            ValueError: If there are too few, or the arguments contradict each other.
+            ValueError: If there are too few, or an argument is not allowed.
         """
+        if groupby is not None or unroll_len is not None:
+            message = (
+                f'sample: groupby is {groupby!r} and unroll_len is {unroll_len!r}; expected None for both: '
+                "DI-engine's DequeBuffer samples groups"
+            )
+            logging.error(message)  # DI-engine's data fetcher takes any ValueError for a lack of transitions
+            raise ValueError(message)
         size = size or len(indices or ())
         if not size or (indices and size != len(indices)):
             raise ValueError(f'sample: size is {size}; expected one, or as many as there are indices')
-        if (indices and groupby) or (unroll_len and not groupby):
-            raise ValueError('sample: groupby does not go with indices, and unroll_len goes with groupby only')
-        with self._memory.lock:
+        with self._lock:
             try:
                 if indices:
                     return self._fetch([self._slot(index) for index in indices])
-                if groupby:
-                    return self._sample_groups(size, groupby, replace, sample_range, unroll_len)
                 among = self._memory.order()[sample_range] if sample_range else None
                 count = self.count() if among is None else len(among)
                 ranks = self._memory.random.choice(count, size, replace, shuffle=False)
                 return self._fetch(self._memory.nth(ranks) if among is None else among[ranks])
             except (KeyError, ValueError) as error:
                 if not ignore_insufficient:
-                    raise ValueError(f'there are less than {size} records/groups in buffer({self.count()})') from error
+                    raise ValueError(f'there are less than {size} records in buffer({self.count()})') from error
                 logging.warning('sample of %s is ignored: %s', size, error)
                 return []
-
-    def _sample_groups(
-        self, size: int, groupby: str, replace: bool, sample_range: slice | None, unroll_len: int | None
-    ) -> list[list[BufferedData]]:
-        groups: dict[object, list[int]] = {}
-        for slot in self._memory.order()[sample_range or slice(None)].tolist():
-            groups.setdefault(self._metas.get(slot, {}).get(groupby), []).append(slot)
-        names = [name for name, members in groups.items() if len(members) >= (unroll_len or 1)]
-        chosen = random.choices(names, k=size) if replace and names else random.sample(names, k=size)
-        sampled = []
-        for name in chosen:
-            members = groups[name]
-            if unroll_len:
-                start = random.randrange(len(members) - unroll_len + 1)
-                members = members[start : start + unroll_len]
-            sampled.append(self._fetch(members))
-        return sampled
 
     def _fetch(self, at: Sequence[int] | np.ndarray) -> list[BufferedData]:
         slots = np.asarray(at, np.int64)
@@ -141,7 +129,7 @@ class TaskFrameBuffer(Buffer):
         """Replace the meta of a transition; returns whether it is there. Raises ValueError for other data."""
         if data is not None:
             raise ValueError('update: data is given; expected None, as transitions that are stored do not change')
-        with self._memory.lock, contextlib.suppress(KeyError):
+        with self._lock, contextlib.suppress(KeyError):
             slot = self._slot(index)
             if meta is not None:
                 self._set_meta(slot, meta)
@@ -152,7 +140,7 @@ class TaskFrameBuffer(Buffer):
     def delete(self, indices: str | Iterable[str]) -> None:
         """Remove transitions by index; an index that is not there is passed over."""
         gone = []
-        with self._memory.lock:
+        with self._lock:
             for index in [indices] if isinstance(indices, str) else indices:
                 with contextlib.suppress(KeyError):
                     gone.append(self._slot(index))
@@ -166,7 +154,7 @@ class TaskFrameBuffer(Buffer):
     @apply_middleware('clear')
     def clear(self) -> None:
         """Remove all transitions and release their memory."""
-        with self._memory.lock:
+        with self._lock:
             self._memory.clear()
             self._metas.clear()
 
@@ -176,21 +164,21 @@ class TaskFrameBuffer(Buffer):
 
     def memory_report(self) -> dict[str, float]:
         """What the buffer costs now, without the metas, which are Python dicts; see ``ReplayMemory.report``."""
-        with self._memory.lock:
+        with self._lock:
             return self._memory.report()
 
     def get(self, idx: int) -> BufferedData:
         """The transition at a position in the order of pushing. Raises IndexError if there is none."""
-        with self._memory.lock:
+        with self._lock:
             return self._fetch(self._memory.order()[[range(self.count())[idx]]])[0]
 
     def get_by_index(self, index: str) -> BufferedData:
         """The transition with an index. Raises KeyError if there is none."""
-        with self._memory.lock:
+        with self._lock:
             return self._fetch([self._slot(index)])[0]
 
     def __iter__(self) -> Iterator[BufferedData]:
-        with self._memory.lock:
+        with self._lock:
             insertion_ids = self._memory.ids(self._memory.order()).tolist()
         for insertion_id in insertion_ids:
             with contextlib.suppress(KeyError):  # it was evicted meanwhile
@@ -203,21 +191,20 @@ class TaskFrameBuffer(Buffer):
 
     def save_data(self, file_name: str) -> None:
         """Save everything to a file; see ``FrameReplayBuffer.save_data``. Metas are saved as JSON, or a ValueError."""
-        with self._memory.lock:
+        with self._lock:
             metas = [self._metas.get(slot, {}) for slot in range(self.count())] if self._metas else []
-            taken = snapshot.Snapshot(self._memory, dict(metas=metas))
-        write_arrays(file_name, taken)
+            write_arrays(file_name, snapshot(self._memory, dict(metas=metas)))
 
     def load_data(self, file_name: str) -> None:
         """Load what ``save_data`` saved; see ``FrameReplayBuffer.load_data``."""
-        with self._memory.lock, read_arrays(file_name) as arrays:
-            restored = snapshot.restore(self._memory, arrays, file_name)
-            metas = restored.more.get('metas')
-            self._set_metas([metas[index] for index in restored.order.tolist()] if metas else [])
+        with self._lock, read_arrays(file_name) as arrays:
+            more, order = restore(self._memory, arrays, file_name)
+            metas = more.get('metas')
+            self._set_metas([metas[slot] for slot in order.tolist()] if metas else [])
 
     def close(self) -> None:
         """Release memory and file. It may be called at any time, any number of times."""
-        with self._memory.lock:
+        with self._lock:
             self._memory.close()
 
     def __copy__(self) -> 'TaskFrameBuffer':

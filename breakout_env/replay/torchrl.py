@@ -7,7 +7,7 @@ unpickles what it finds in a save, and batches are prefetched here, because it p
 
 import os
 import tempfile
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ..utils.memory_limits import disk_room, memory_room
 from .memory import ClosedBuffer
 from .options import FOLDER, TorchRLOptions
 from .priorities import Priorities
-from .saved_arrays import describe, read_description
+from .saved_arrays import Arrays, describe, read_description
 from .serial_base import SerialBuffer
 from .size_check import expect_room
 from .structure import Field, KeyPath, Structure, Transition, fields_from, fields_of, look_up, nested, numpy_of
@@ -41,7 +41,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         The first push allocates all memory. ``close`` or the end of the last reference to the buffer releases
         it, at once and without garbage collection. ``clear`` empties the buffer and keeps its memory.
 
-    With the learner hook ``resume`` it is saved and resumed with its run. Training waits while it is saved.
+    With the learner hook ``resume`` it is saved and resumed with its run.
 
     Raises:
         ImportError: If TorchRL is not installed.
@@ -216,21 +216,13 @@ class TorchRLReplayBuffer(SerialBuffer):
         if self._priorities is None:
             raise ValueError(
                 f'the policy returns priorities, but the replay buffer option `sampler` is '
-                f"{self._options.sampler!r}; expected sampler='prioritized', or policy.priority=False. There are no "
-                "prioritized slices: TorchRL's sampler for them needs the steps of an episode side by side, which "
-                'several environments do not give, and an extension that does not load with this torch'
+                f"{self._options.sampler!r}; expected sampler='prioritized', or policy.priority=False"
             )
         if 'priority' in info:
             self._prefetcher.wait()
             self._priorities.update(info, self._ids[: self.count()])
 
-    def start_saving(self, file_name: str, then: Callable[[], object]) -> bool:
-        """Save, then call a function. It returns when both are done, as TorchRL takes no snapshots."""
-        started = super().start_saving(file_name, then)
-        self.wait_for_saving()
-        return started
-
-    def _snapshot(self) -> Generator[tuple[str, np.ndarray], None, None]:
+    def _snapshot(self) -> Arrays:
         count, priorities = self.count(), self._priorities
         yield describe(
             FORMAT,
@@ -244,7 +236,7 @@ class TorchRLReplayBuffer(SerialBuffer):
                 priorities=None if priorities is None else priorities.numbers(),
             ),
         )
-        yield 'ids', self._ids[:count].copy()
+        yield 'ids', self._ids[:count]
         if priorities is not None:
             yield 'weights', priorities.stored_weights(count)
         if self._random is not None:
@@ -252,10 +244,9 @@ class TorchRLReplayBuffer(SerialBuffer):
         for start in range(0, count, _CHUNK_TRANSITIONS):
             for i, field in enumerate(self._fields):
                 column = self.buffer.storage[:][field.path][start : start + _CHUNK_TRANSITIONS]
-                yield f'column{i}_{start}', numpy_of(column).copy()
+                yield f'column{i}_{start}', numpy_of(column)
 
     def _restore(self, arrays: Mapping[str, np.ndarray], name: str) -> None:
-        """After an error the buffer is as it was, or empty if ``arrays`` are not what a snapshot had."""
         saved = read_description(FORMAT, arrays, name)
         for option in ('replay_buffer_size', 'sampler'):
             if saved[option] != getattr(self._options, option):
@@ -269,16 +260,8 @@ class TorchRLReplayBuffer(SerialBuffer):
             raise DamagedFile(f'{name} is damaged: arrays are missing')
         self.close()
         self._make()
-        try:
-            self._fill(saved, arrays)
-        except Exception:  # whatever a file makes TorchRL raise: the buffer is empty then, not half filled
-            self.close()
-            self._make()
-            raise
-
-    def _fill(self, saved: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         structure = Structure(fields_from(saved['fields']))
-        for start in range(0, saved['count'], _CHUNK_TRANSITIONS):
+        for start in starts:
             columns = {}
             for i, field in enumerate(structure.fields):
                 columns[field.path] = field.tensor(arrays[f'column{i}_{start}'])

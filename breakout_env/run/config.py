@@ -24,6 +24,8 @@ from ding.utils import BUFFER_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 from easydict import EasyDict
 
 from ..envs.pixel_check import check_default_dtype
+from ..replay.rollout_buffer import RolloutBuffer
+from ..replay.serial_base import SerialBuffer
 from ..utils.atomic_file import write_bytes
 from ..utils.gpu import gpu_problem
 from ..utils.imports import import_parts
@@ -142,7 +144,7 @@ def merged_config(
     # without a terminal, our pipelines print lines in place of DI-engine's tables
     given = hooks['progress'].get('ext_args') or {}
     hooks['progress'].ext_args = EasyDict({'print_every_s': 10.0, **given, **limits})
-    if not hasattr(BUFFER_REGISTRY[buffer := cfg.policy.other.replay_buffer.type], 'save_suffix'):
+    if not issubclass(BUFFER_REGISTRY[buffer := cfg.policy.other.replay_buffer.type], (SerialBuffer, RolloutBuffer)):
         _log.warning('The buffer %r is not saved with the run: a resumed run begins with an empty one.', buffer)
     if resume is None:
         cfg.exp_name = folder_below_here(cfg.exp_name)

@@ -1,9 +1,9 @@
 """Where the files of a run are, below its folder (``exp_name``), and which of its saves are complete::
 
-    ckpt/iteration_<updates>.pth.tar    DI-engine's checkpoints; .abandoned if the run was resumed from fewer updates
+    ckpt/iteration_<updates>.pth.tar    DI-engine's checkpoints
     ckpt/ckpt_best.pth.tar              the checkpoint with the best score, which is in resume/best_score.json
     ckpt/resume_<updates>.pth.tar       the checkpoint of a save
-    resume/buffer_<updates>.*           the buffer snapshot of the same save
+    resume/buffer_<updates>.npz         the replay buffer of the same save
     resume/pairs.json                   the list of saves, the newest first
     log/progress.jsonl                  what `breakout plot` draws; log/serial has TensorBoard's curves
     log/lock                            held by the process that trains here
@@ -18,9 +18,7 @@ never read. The two newest saves are kept: where the newest is damaged, the run 
 import contextlib
 import json
 import math
-import os
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -28,7 +26,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from ..utils.atomic_file import DamagedFile, being_written, write_bytes
+from ..utils.atomic_file import DamagedFile, write_bytes
 
 CHECKPOINTS = Path('ckpt')
 BEST_CHECKPOINT = CHECKPOINTS / 'ckpt_best.pth.tar'
@@ -44,10 +42,8 @@ AVERAGED_AGENT = Path('averaged.safetensors')
 
 _KEPT_SAVES = 2
 _NUMBERED = re.compile(r'(?:iteration|resume)_(\d+)\.pth\.tar')
-# files of a save, finished or not
-_SAVED = re.compile(
-    r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.[\d-]+\.unfinished)?$|buffer_\d+\.torchrl(\.\w{8}(\.old)?)?$'
-)
+# files of a save, and what a kill leaves of a file that was being written
+_REMOVABLE = re.compile(r'resume_\d+\.pth\.tar|buffer_\d+\.npz|.*\.unfinished')
 
 NonNegative = Annotated[int, Field(ge=0, strict=True)]
 
@@ -62,7 +58,7 @@ class Save(TypedDict):
     checkpoint: Annotated[str, Field(pattern=r'^ckpt/resume_[0-9]+\.pth\.tar$')]
     checkpoint_digest: str
     """XXH3 of the checkpoint file, 128 bits."""
-    buffer: Annotated[str, Field(pattern=r'^resume/buffer_[0-9]+\.(npz|torchrl)$')] | None
+    buffer: Annotated[str, Field(pattern=r'^resume/buffer_[0-9]+\.npz$')] | None
     """None for a run with DI-engine's buffer, which does not save itself."""
     time: Annotated[float, Field(allow_inf_nan=False)]
     """When it began, in seconds since 1970."""
@@ -87,13 +83,6 @@ def updates_of(checkpoint: Path) -> int:
     match = _NUMBERED.fullmatch(checkpoint.name)
     assert match is not None, checkpoint
     return int(match[1])
-
-
-def abandon_later_checkpoints(folder: str | Path, updates: int) -> None:
-    """Rename DI-engine's checkpoints of more updates than a run is resumed from: it does them again."""
-    for path in numbered_checkpoints(folder):
-        if updates_of(path) > updates:
-            path.rename(f'{path}.abandoned')
 
 
 def newest_checkpoint(folder: str | Path) -> Path:
@@ -142,8 +131,6 @@ def list_save(folder: Path, save: Save) -> None:
     kept = {name for each in saves for name in (each['checkpoint'], each['buffer'])}
     for part in (CHECKPOINTS, SAVES):
         for path in (folder / part).glob('*'):
-            is_older = _SAVED.match(path.name) and f'{part}/{path.name}' not in kept
-            is_unfinished = path.name.endswith('.unfinished') and os.path.realpath(path) not in being_written
-            if is_older or is_unfinished:
+            if _REMOVABLE.fullmatch(path.name) and f'{part}/{path.name}' not in kept:
                 with contextlib.suppress(OSError):  # the user may have removed it already
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    path.unlink()

@@ -36,8 +36,8 @@ class ResumeOptions(Options):
 
 class ResumeHook(LearnerHook):
     """Before the run: restores the newest usable save, if ``policy.learn.resume_training`` is on. While it runs: saves
-    it from time to time, with the buffer ``frame`` in the background; with others, training waits. When it ends, and on
-    SIGTERM or Ctrl-C: saves it a last time. ``ext_args`` are ``ResumeOptions``.
+    it from time to time; training waits. When it ends, and on SIGTERM or Ctrl-C: saves it a last time. ``ext_args`` are
+    ``ResumeOptions``.
     """
 
     @classmethod

@@ -1,5 +1,4 @@
-"""A save of a run, checkpoint and buffer snapshot taken together: when and how it is written, and how a run is
-restored.
+"""A save of a run, checkpoint and replay buffer together: when it is written, and how a run is restored from it.
 
 DI-engine 0.5.3 resumes model, optimizer, iteration and env step. It forgets the replay buffer, repeats the random play,
 and starts the best score at minus infinity, so that the first evaluation overwrites ``ckpt_best``. A save here has
@@ -7,7 +6,6 @@ these, too, and the random states.
 """
 
 import contextlib
-import copy
 import io
 import logging
 import random
@@ -15,7 +13,6 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,16 +28,7 @@ from ..utils.atomic_file import DamagedFile, write_bytes
 from .folder import unlock_run_folder
 from .forced_shutdown import let_ctrl_c_kill
 from .next_steps import resume_command, say_next_steps
-from .paths import (
-    CHECKPOINTS,
-    SAVES,
-    Save,
-    abandon_later_checkpoints,
-    list_save,
-    read_best_score,
-    saves_in,
-    write_best_score,
-)
+from .paths import CHECKPOINTS, SAVES, Save, list_save, read_best_score, saves_in, write_best_score
 from .start import last_line
 from .stop_request import Stopped, StopRequest
 
@@ -66,7 +54,7 @@ class RunSaver:
         self._cfg = learner.policy.get_attribute('cfg')
         self._folder = Path(learner.exp_name)
         self._saved_at_s = time.monotonic()
-        self._saved_iteration = self._begun_iteration = -1
+        self._saved_iteration = -1
         self._is_updating = False
         # looked up once: `ding -m serial_dqfd` makes another one for its demonstrations
         buffer = run_registry.look_up(learner.exp_name, 'buffer')
@@ -81,43 +69,39 @@ class RunSaver:
         parts = {role: run_registry.look_up(self._learner.exp_name, role) for role in _PARTS_WITH_STATE}
         return {role: part for role, part in parts.items() if part is not None}
 
-    def save(self, iteration: int, wait: bool = False) -> BaseException | None:
-        """Save the run as it is now, after so many updates, in the background or, with ``wait``, before this returns;
-        whole or not at all. Before the first update there is nothing to save.
+    def save(self, iteration: int) -> Exception | None:
+        """Save the run as it is now, after so many updates, whole or not at all. Before the first update there is
+        nothing to save.
 
         Returns:
-            Why the save failed, if that is known already.
+            Why the save failed; it must not end the training.
         Raises:
             Diverged: If a weight is not finite: nothing is saved, and the saves from before stay.
         """
-        self._saved_at_s = time.monotonic()
-        buffer = self.buffer
-        if wait and buffer is not None:
-            buffer.wait_for_saving()
-        # Skip if a save of this iteration is running: a second one would replace the files that it is about to list.
-        if iteration in (0, self._saved_iteration) or (iteration == self._begun_iteration and not wait):
+        if iteration in (0, self._saved_iteration):
             return None
+        buffer, buffer_file = self.buffer, f'{SAVES}/buffer_{iteration}.npz'
+        content = io.BytesIO()
+        torch.save(self._state(iteration), content)
         save = Save(
             iteration=iteration,
             env_step=self._learner.collector_envstep,
             checkpoint=f'{CHECKPOINTS}/resume_{iteration}.pth.tar',
-            checkpoint_digest='',
-            buffer=None if buffer is None else f'{SAVES}/buffer_{iteration}{buffer.save_suffix}',
+            checkpoint_digest=xxhash.xxh3_128_hexdigest(content.getbuffer()),
+            buffer=None if buffer is None else buffer_file,
             time=time.time(),
         )
-        finish = partial(self._finish, save, self._state(iteration))
-        if save['buffer'] is None:
-            self._begun_iteration = iteration
-            try:
-                finish()
-            except (OSError, DamagedFile) as error:  # it must not end the training
-                _log.warning('the run was not saved: %s. The save before it is kept', error)
-                return error
-        # if the save before is not finished, this one is skipped
-        elif buffer.start_saving(str(self._folder / save['buffer']), finish):
-            self._begun_iteration = iteration
-            if wait:
-                return buffer.wait_for_saving()  # the buffer has logged the error
+        try:
+            if buffer is not None:
+                buffer.save_data(str(self._folder / buffer_file))
+            write_bytes(self._folder / save['checkpoint'], content.getbuffer())
+            if self._learner.tb_logger is not None:
+                self._learner.tb_logger.flush()  # else the curves have a gap if the run is killed later
+            list_save(self._folder, save)
+        except (OSError, DamagedFile) as error:
+            _log.warning('the run was not saved: %s. The save before it is kept', error)
+            return error
+        self._saved_iteration = iteration
         return None
 
     def _state(self, iteration: int) -> State:
@@ -131,17 +115,6 @@ class RunSaver:
             random_states=_random_states(),
         )
         return state
-
-    def _finish(self, save: Save, state: State) -> None:
-        """The buffer snapshot is written: write the checkpoint, and list the save."""
-        content = io.BytesIO()
-        torch.save(state, content)
-        save['checkpoint_digest'] = xxhash.xxh3_128_hexdigest(content.getbuffer())
-        write_bytes(self._folder / save['checkpoint'], content.getbuffer())
-        if self._learner.tb_logger is not None:
-            self._learner.tb_logger.flush()  # else the curves have a gap if the run is killed later
-        list_save(self._folder, save)
-        self._saved_iteration = save['iteration']
 
     def resume(self) -> None:
         """Restore the newest save that is usable; without any, the run begins.
@@ -181,12 +154,7 @@ class RunSaver:
         content = path.read_bytes()
         if xxhash.xxh3_128_hexdigest(content) != save['checkpoint_digest']:
             raise DamagedFile(f'{path} is damaged: it is not the file that was saved')
-        try:
-            state = torch.load(io.BytesIO(content), map_location='cpu', weights_only=True)
-        except MemoryError:
-            raise
-        except Exception as error:  # torch.load raises nearly anything, depending on the bytes
-            raise DamagedFile(f'{path} is not a checkpoint of a run: {last_line(error)}') from None
+        state = torch.load(io.BytesIO(content), map_location='cpu', weights_only=True)
         if save['buffer'] is not None and self.buffer is not None:
             self.buffer.load_data(str(self._folder / save['buffer']))
         return state
@@ -213,14 +181,12 @@ class RunSaver:
                 part.load_state(extra[role])
         _set_random_states(extra['random_states'])
         self._saved_iteration = iteration
-        abandon_later_checkpoints(self._folder, iteration)
-        message = f'Resuming {self._folder} at {iteration:,} updates and {env_step:,} env steps'
-        if self.buffer is not None:
-            message += f', {self.buffer.count():,} transitions'
-            if self.buffer.count():
-                # the pipelines read this after the hooks before the run; the buffer has the random play already
-                self._cfg.random_collect_size = 0
-        message += '.'
+        transitions = ''
+        if self.buffer is not None and (count := self.buffer.count()):
+            transitions = f', {count:,} transitions'
+            # the pipelines read this after the hooks before the run; the buffer has the random play already
+            self._cfg.random_collect_size = 0
+        message = f'Resuming {self._folder} at {iteration:,} updates and {env_step:,} env steps{transitions}.'
         learner.info(message)
         output.print_line(message)
 
@@ -248,9 +214,10 @@ class RunSaver:
         done = self._learner.last_iter.val + 1  # the learner counts this update after its hooks
         if done - self._collected_for >= self._cfg.learn.update_per_collect:
             self._collected_for = done
-            every_s = self._save_every_s if self._begun_iteration >= 0 else min(FIRST_SAVE_S, self._save_every_s)
+            every_s = self._save_every_s if self._saved_iteration >= 0 else min(FIRST_SAVE_S, self._save_every_s)
             if time.monotonic() - self._saved_at_s >= every_s:
                 self.save(done)
+                self._saved_at_s = time.monotonic()
             if self._stop.poll():
                 self._save_and_exit(done)
 
@@ -264,7 +231,7 @@ class RunSaver:
         is_whole = error is None or isinstance(error, Exception) and not self._is_updating
         try:
             if is_whole or isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-                failed = self.save(self._learner.last_iter.val, wait=True)
+                failed = self.save(self._learner.last_iter.val)
         finally:
             self._stop.close()
             run_registry.forget(self._learner.exp_name)
@@ -281,16 +248,14 @@ class RunSaver:
             self._save_and_exit(self._learner.last_iter.val)
 
     def _save_and_exit(self, iteration: int) -> None:
-        error = self.save(iteration, wait=True)
-        done = f'{iteration:,} updates and {self._learner.collector_envstep:,} env steps'
-        if not iteration:
-            message = 'No update was done yet, so there is nothing to save: the same command begins the run again.'
-        else:
-            message = f'Saved at {done}.' if error is None else f'The run could not be saved ({error}).'
-            message += (
-                ' To resume it: the same command with policy.learn.resume_training=True and '
-                f'exp_name={self._learner.exp_name!r} in the config'
-            )
+        error = self.save(iteration)
+        message = 'No update was done yet, so there is nothing to save: the same command begins the run again.'
+        if iteration:
+            message = f'Saved at {iteration:,} updates and {self._learner.collector_envstep:,} env steps.'
+            if error is not None:
+                message = f'The run could not be saved ({error}).'
+            in_config = f'policy.learn.resume_training=True and exp_name={self._learner.exp_name!r} in the config'
+            message += f' To resume it: the same command with {in_config}'
             if command := resume_command(self._learner):
                 message += f', or {command}'
         output.print_line(message)
@@ -304,14 +269,14 @@ def _on_host(state: Any) -> Any:
         return state.detach().to('cpu', copy=True)
     if isinstance(state, Mapping):
         return {key: _on_host(value) for key, value in state.items()}
-    return copy.deepcopy(state)
+    return state
 
 
 def _random_states() -> State:
     name, keys, *rest = cast(tuple[Any, ...], np.random.get_state())
     return dict(
         python=random.getstate(),
-        numpy=(name, torch.from_numpy(keys.astype(np.int64)), *rest),
+        numpy=(name, keys.tolist(), *rest),
         torch=torch.get_rng_state(),
         cuda=torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
     )
@@ -319,8 +284,7 @@ def _random_states() -> State:
 
 def _set_random_states(states: State) -> None:
     random.setstate(states['python'])
-    name, keys, *rest = states['numpy']
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    np.random.set_state(states['numpy'])
     torch.set_rng_state(states['torch'])
     if states['cuda'] and len(states['cuda']) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(states['cuda'])

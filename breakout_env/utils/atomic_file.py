@@ -3,13 +3,10 @@
 import contextlib
 import errno
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-# The unfinished files of this process.
-being_written: set[str] = set()
 # Some shared folders of virtual machines, network and FUSE file systems cannot flush; they answer with one of these.
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EISDIR)
 
@@ -33,9 +30,7 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
         return
     path = os.path.realpath(path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    # with the thread: a save in the background and one by request may write to the same path
-    unfinished = f'{path}.{os.getpid()}-{threading.get_ident()}.unfinished'
-    being_written.add(unfinished)
+    unfinished = f'{path}.{os.getpid()}.unfinished'
     try:
         with open(unfinished, 'wb') as file:
             yield file
@@ -49,7 +44,6 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(unfinished)
-        being_written.discard(unfinished)
 
 
 def write_bytes(path: str | Path, content: bytes | memoryview) -> None:

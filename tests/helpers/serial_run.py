@@ -96,7 +96,7 @@ class SerialRun:
         self.evaluator.eval(self.learner.save_checkpoint, self.learner.train_iter, self.collector.envstep)
 
     def save(self) -> None:
-        assert self.learner.run_saver.save(self.learner.train_iter, wait=True) is None
+        assert self.learner.run_saver.save(self.learner.train_iter) is None
 
     def end(self) -> None:
         self.learner.call_hook('after_run')

@@ -96,7 +96,7 @@ def meta(**changes):
         (npz(hello=np.zeros(3)), 'is not a saved replay buffer'),
         (npz(meta=np.frombuffer(b'{"format": "other"}', np.uint8)), 'is not a saved replay buffer'),
         (npz(meta=np.array([Harm()], object)), 'Object arrays cannot be loaded'),
-        (npz(meta=meta(version=VERSION + 1)), f'version {VERSION + 1}; this program reads version {VERSION}'),
+        (npz(meta=meta(version=VERSION + 1)), f'is not a saved replay buffer of frames of version {VERSION}'),
         (npz(meta=meta()), 'is damaged'),
         (npz(meta=meta(), ids=np.array([Harm()], object)), 'Object arrays cannot be loaded'),
         (pickle.dumps(Harm()), 'is not a saved replay buffer'),

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from breakout_env.replay import ReplayMemory, snapshot
+from breakout_env.replay import ReplayMemory
 from breakout_env.replay.saved_arrays import read_arrays, write_arrays
+from breakout_env.replay.snapshot import restore, snapshot
 from helpers.replay import (
     STORAGES,
     Play,
@@ -99,18 +100,15 @@ class BesideATwin(RuleBasedStateMachine):
     @rule(storage=st.sampled_from(STORAGES), size=st.sampled_from([0.5, 1, 2]), in_a_file=st.booleans())
     def save_and_continue_with_the_save(self, storage, size, in_a_file):
         capacity = max(1, int(self.memory.capacity * size))
-        before, other = frames_in(self.memory), ReplayMemory(capacity, storage, self.eviction, self.folder, seed=0)
-        priorities = np.arange(self.memory.count, dtype=np.float32)
-        taken = snapshot.Snapshot(self.memory, dict(more=1), priorities)
+        other = ReplayMemory(capacity, storage, self.eviction, self.folder, seed=0)
+        arrays = snapshot(self.memory, dict(number=1))
         if in_a_file:
-            write_arrays(f'{self.folder}/saved.npz', taken)
-            with read_arrays(f'{self.folder}/saved.npz') as arrays:
-                restored = snapshot.restore(other, arrays, 'the file')
+            write_arrays(f'{self.folder}/saved.npz', arrays)
+            with read_arrays(f'{self.folder}/saved.npz') as read:
+                more, order = restore(other, read, 'the file')
         else:
-            restored = snapshot.restore(other, dict(taken), 'the arrays')
-        assert restored.more == dict(more=1) and restored.priorities.tolist() == priorities[restored.order].tolist()
-        assert other.ids(np.arange(other.count)).tolist() == self.memory.ids(restored.order).tolist()
-        assert frames_in(self.memory) == before  # the snapshot's frames are released
+            more, order = restore(other, dict(arrays), 'the arrays')
+        assert more == dict(number=1) and other.ids().tolist() == self.memory.ids(order).tolist()
         assert other.next_id == self.memory.next_id
         self.memory.close()
         self.memory = other
@@ -177,7 +175,7 @@ def test_every_value_comes_back_in_its_type_and_place(transition, with_screens):
     memory, loaded = ReplayMemory(10, 'ring'), ReplayMemory(10, 'compressed')
     memory.push([transition, transition])
     assert same(stored(memory), [transition, transition])
-    snapshot.restore(loaded, dict(snapshot.Snapshot(memory, {})), 'the arrays')
+    restore(loaded, dict(snapshot(memory, {})), 'the arrays')
     assert same(stored(loaded), [transition, transition])
 
 

@@ -1,11 +1,8 @@
 """Which transitions are sampled, and how often."""
 
 import math
-import sys
 import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 
 import numpy as np
 import pytest
@@ -16,9 +13,7 @@ from breakout_env.replay import ReplayMemory
 from helpers.replay import (
     filled,
     ids,
-    is_exact,
     make,
-    references_add_up,
     set_priorities,
     stored,
     transition,
@@ -129,35 +124,6 @@ def test_random_eviction_keeps_a_share_that_halves_with_age():
         left = sum(a >= age for a in ages) / len(ages)
         expected = (1 - 1 / 200) ** age
         assert abs(left - expected) < 5 * math.sqrt(expected * (1 - expected) / len(ages))
-
-
-@pytest.mark.parametrize('options', [dict(), dict(prefetch=True), dict(eviction='random'), dict(storage='ring')])
-def test_threads_that_push_and_sample_at_once_get_exact_transitions(options):
-    buffer = filled(100, replay_buffer_size=300, **options)
-    numbers = count(100)
-
-    def push():
-        buffer.push([transition(next(numbers)) for _ in range(5)], 0)
-
-    def sample():
-        batch = list(buffer.sample(16, 0))
-        assert all(is_exact(t) for t in batch), 'a transition is not what was pushed'
-        set_priorities(buffer, batch, [t['id'] % 7 + 0.5 for t in batch])
-        assert buffer.memory_report()['transitions'] <= 300
-
-    def repeat(action):
-        for _ in range(60):
-            action()
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # threads meet in the middle of everything
-    try:
-        with ThreadPoolExecutor(5) as pool:
-            list(pool.map(repeat, (push, push, sample, sample, buffer.state_dict)))
-    finally:
-        sys.setswitchinterval(interval)
-    assert references_add_up(buffer.memory)
-    buffer.close()
 
 
 def test_a_prefetched_batch_is_sampled_one_call_earlier():

@@ -1,5 +1,9 @@
 """``TaskFrameBuffer`` behind ``ding.data.Buffer``, beside DI-engine's ``DequeBuffer``."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+
 import numpy as np
 import pytest
 from ding.data import DequeBuffer
@@ -71,7 +75,7 @@ def test_an_index_of_another_buffer_is_not_there(index):
     assert [plain(item) for item in buffer] == [(i, {}) for i in range(20) if i != 3]
 
 
-def test_samples_have_the_requested_size_range_and_groups():
+def test_samples_have_the_requested_size_and_range():
     ours, theirs = both(30)
     for i in range(40):
         for buffer in (ours, theirs):
@@ -83,22 +87,46 @@ def test_samples_have_the_requested_size_range_and_groups():
         with pytest.raises(ValueError, match=r'There are less than 31|there are less than 31'):
             buffer.sample(31)
         assert buffer.sample(31, ignore_insufficient=True) == []
-        groups = buffer.sample(3, groupby='env')
-        assert len(groups) == 3
-        for group in groups:
-            numbers = [plain(item)[0] for item in group]
-            assert numbers == [i for i in range(10, 40) if i % 3 == numbers[0] % 3]
-        assert len(buffer.sample(7, groupby='env', replace=True)) == 7
-        starts = set()
-        for _ in range(30):
-            for group in buffer.sample(2, groupby='env', unroll_len=4):
-                numbers = [plain(item)[0] for item in group]
-                assert len(numbers) == 4 and set(np.diff(numbers)) == {3}
-                starts.add(numbers[0])
-        assert len(starts) > 6
-        with pytest.raises(ValueError):
-            buffer.sample(1, groupby='env', unroll_len=11)
     assert all(is_exact(item.data) for item in ours.sample(30))
+
+
+@pytest.mark.parametrize('grouped', [dict(groupby='env'), dict(groupby='env', unroll_len=4), dict(unroll_len=4)])
+def test_groups_are_refused_in_the_log_too(grouped, caplog):
+    """DI-engine's data fetcher catches any ValueError, as if there were too few transitions."""
+    buffer = TaskFrameBuffer(20)
+    buffer.push(transition(0), dict(env=0))
+    with pytest.raises(ValueError, match="sample: groupby is .*unroll_len is .*DI-engine's DequeBuffer"):
+        buffer.sample(1, **grouped)
+    assert 'DequeBuffer' in caplog.text
+
+
+def test_threads_that_push_and_sample_at_once_get_exact_transitions():
+    """A task may run its parts in threads."""
+    buffer, numbers = TaskFrameBuffer(300), count()
+
+    def push():
+        buffer.push(transition(next(numbers)))
+
+    def sample():
+        items = buffer.sample(16, ignore_insufficient=True)
+        assert all(is_exact(item.data) for item in items), 'a transition is not what was pushed'
+        if items:
+            buffer.update(items[0].index, meta=dict(seen=True))
+            buffer.delete(items[1].index)
+
+    def repeat(action):
+        for _ in range(200):
+            action()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # threads meet in the middle of everything
+    try:
+        with ThreadPoolExecutor(5) as pool:
+            list(pool.map(repeat, (push, push, push, sample, lambda: list(buffer))))
+    finally:
+        sys.setswitchinterval(interval)
+    assert all(is_exact(item.data) for item in buffer)
+    buffer.close()
 
 
 def test_priority_experience_replay_samples_the_same_from_both():

@@ -273,7 +273,8 @@ def full(folder: Path) -> Iterator[None]:
 def read_only(folder: Path) -> Iterator[None]:
     """As the operating system does with a disk that has errors. What is open for writing stays so."""
     subprocess.run(['mount', '--bind', folder, folder], check=True)
-    subprocess.run(['mount', '-o', 'remount,bind,ro', folder], check=True)
+    remount = ['mount', '-o', 'remount,bind,ro', folder]
+    assert wait_until(lambda: not subprocess.run(remount).returncode)  # it is refused while a file is being written
     try:
         yield
     finally:

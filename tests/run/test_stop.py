@@ -41,8 +41,8 @@ def test_signal_during_a_save_saves_the_same_moment(config, monkeypatch):
     """The learner counts an update after the hooks that save it."""
     config_in(config.parent, 0)
     run = SerialRun(config)
-    start = run.buffer.start_saving
-    monkeypatch.setattr(run.buffer, 'start_saving', lambda *args: (interrupt(signal.SIGTERM), start(*args))[1])
+    save = run.buffer.save_data
+    monkeypatch.setattr(run.buffer, 'save_data', lambda path: (interrupt(signal.SIGTERM), save(path)))
     run.push(N_SAMPLE)
     run.update()
     with pytest.raises(SystemExit):

@@ -185,7 +185,10 @@ class CompressedFrames:
         if len(recent) < self._trained_on // 4:
             return
         spread = np.linspace(0, len(recent) - 1, min(len(recent), self._trained_on * 9 // 8)).astype(int)
-        samples = self._copies(recent[spread])
+        pixels = np.empty((len(spread), self._frame_bytes), np.uint8)
+        self.read(recent[spread], pixels)
+        samples = [row.tobytes() for row in pixels]
+        del pixels  # before a dictionary takes more memory
         # every ninth is held out from the training, to judge the dictionary by
         codec = FrameCodec.train([s for i, s in enumerate(samples) if i % 9], self._frame_bytes)
         if codec is None:
@@ -193,9 +196,3 @@ class CompressedFrames:
         now, then = (sum(len(each.compress(frame)) for frame in samples[::9]) for each in (self._codec, codec))
         if then <= self._worthwhile * now:
             self._codec = codec
-
-    def _copies(self, frames: np.ndarray) -> list[bytes]:
-        """Frames as bytes. In a function, so that the array is gone when a dictionary is trained."""
-        out = np.empty((len(frames), self._frame_bytes), np.uint8)
-        self.read(frames, out)
-        return [row.tobytes() for row in out]

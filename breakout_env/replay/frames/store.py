@@ -89,10 +89,6 @@ class FrameStore:
             references[frame] += 1
             frames.append(frame)
 
-    def acquire(self, frames: np.ndarray) -> None:
-        """Add a reference to each of these, which are distinct."""
-        self.references[frames] += 1
-
     def release(self, frames: Iterable[int]) -> None:
         """Remove a reference to each of these, and drop frames without a reference."""
         references, unused = self._references, []
