@@ -3,15 +3,13 @@
 import os
 import signal
 import sys
-import threading
 import time
-from pathlib import Path
 
 import psutil
 import pytest
 
-from helpers.managers import HANG, SLEEP, GameEnv, assert_consistent, build, launched
-from helpers.processes import Command, completed, is_there, wait_until
+from helpers.managers import SLEEP, assert_consistent, build, launched
+from helpers.processes import Command, alarm_that_raises, completed, is_there, wait_until
 from helpers.resources import children, footprint, grown_since
 
 pytestmark = [pytest.mark.process, pytest.mark.alone, pytest.mark.usefixtures('memory_for_reuse')]
@@ -34,36 +32,10 @@ def test_a_process_that_ends_or_hangs_costs_only_its_own_environments(how, same_
         assert_consistent(manager)
 
 
-MOMENT = Path('moment')
-
-
-class MarkingEnv(GameEnv):
-    """Makes a file when its step goes wrong."""
-
-    def go_wrong(self, action):
-        MOMENT.touch()
-        super().go_wrong(action)
-
-
-def interrupt(call):
-    """A Ctrl-C in a call, when an environment has gone wrong in it."""
-
-    def on_signal(number, frame):
-        raise KeyboardInterrupt
-
-    def press():
-        wait_until(MOMENT.exists)
-        MOMENT.unlink()
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    before, thread = signal.signal(signal.SIGUSR1, on_signal), threading.Thread(target=press)
-    thread.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            call()
-    finally:
-        thread.join()
-        signal.signal(signal.SIGUSR1, before)
+def interrupt(call, *args):
+    """A Ctrl-C in a call that waits for a worker."""
+    with alarm_that_raises(KeyboardInterrupt(), 0.5), pytest.raises(KeyboardInterrupt):
+        call(*args)
 
 
 def half_launch(manager, faults):
@@ -82,7 +54,6 @@ def launch_and(then):
 
 MOMENTS = {
     'half launched': half_launch,
-    'after an interrupted step': launch_and(lambda manager: interrupt(lambda: manager.step({0: HANG, 3: 0}))),
     'with a stopped worker': launch_and(lambda manager: os.kill(manager.pid[0], signal.SIGSTOP)),
     'with all workers killed': launch_and(lambda manager: [child.kill() for child in children()]),
 }
@@ -95,7 +66,7 @@ def test_close_releases_everything(moment, tmp_path):
     def scenario():
         faults.write_text('')
         cfgs = [{}, {}, {}, dict(reset_faults=str(faults))]
-        manager = build(env_class=MarkingEnv, env_cfg=cfgs, worker_num=2, retry_waiting_time=0.01, close_timeout=1.0)
+        manager = build(env_cfg=cfgs, worker_num=2, retry_waiting_time=0.01, close_timeout=1.0)
         MOMENTS[moment](manager, faults)
         start = time.monotonic()
         manager.close()
@@ -112,8 +83,8 @@ def test_close_releases_everything(moment, tmp_path):
 
 
 def test_play_continues_after_an_interrupted_step():
-    with launched(env_class=MarkingEnv, worker_num=2) as manager:
-        interrupt(lambda: manager.step({0: SLEEP, 1: 0, 3: 0}))
+    with launched(worker_num=2) as manager:
+        interrupt(manager.step, {0: SLEEP, 1: 0, 3: 0})
         manager.reset()
         assert manager.ready_obs_id == [0, 1, 2, 3] and manager.ticks == [0] * 4
         timesteps = manager.step({i: 0 for i in range(4)})
