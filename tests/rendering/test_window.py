@@ -1,16 +1,18 @@
 """A real window on a virtual screen."""
 
+import contextlib
 from functools import partial
 
 import numpy as np
 import pytest
+import Xlib.display
 from ding.envs import create_env_manager, get_vec_env_setting
 
 from breakout_env import BreakoutEnv
 from breakout_env.utils.child_process import HelperError
 from helpers.configs import compiled
 from helpers.processes import wait_until
-from helpers.window import screenshot, windows
+from helpers.window import game_windows, screenshot, windows
 
 
 def test_the_window_shows_what_render_returns_until_close(display, tmp_path, same_footprint):
@@ -20,15 +22,12 @@ def test_the_window_shows_what_render_returns_until_close(display, tmp_path, sam
         env.step(2)
     enlarged = env.render().repeat(3, axis=0).repeat(3, axis=1)
 
+    with contextlib.closing(Xlib.display.Display()) as connection:
+        place = game_windows(connection)[0].get_geometry()
+
     def is_shown():
         screen = screenshot(tmp_path / 'Xvfb_screen0')
-        rows, columns = np.nonzero(screen.any(axis=2))
-        top, left = rows.min(), columns.min()
-        # the picture's own black border is as black as the screen: compare from the first coloured pixel on
-        theirs = screen[top : top + 400, left : left + 450]
-        own_rows, own_columns = np.nonzero(enlarged.any(axis=2))
-        ours = enlarged[own_rows.min() : own_rows.min() + 400, own_columns.min() : own_columns.min() + 450]
-        return theirs.shape == ours.shape and (theirs == ours).all()
+        return np.array_equal(screen[place.y : place.y + 630, place.x : place.x + 480], enlarged)
 
     assert wait_until(is_shown)
     env.close()
