@@ -1,7 +1,6 @@
 """Which processes of an environment leave Ctrl-C to their parent; run/test_terminal.py presses it at a terminal."""
 
 import contextlib
-import multiprocessing
 import signal
 
 import pytest
@@ -48,14 +47,3 @@ def ctrl_c(handler):
 def test_workers_leave_ctrl_c_to_the_process_of_their_manager(manager, env_class, handler, in_workers):
     with ctrl_c(handler), launched(build(manager, env_class, 2)) as manager:
         assert set(manager.handler) == {in_workers} and handler_now() == handler.__name__
-
-
-def test_daemons_of_other_libraries_keep_theirs():
-    """gymnasium's AsyncVectorEnv would wait for ever for workers that outlive a Ctrl-C."""
-    context = multiprocessing.get_context('fork')
-    answers = context.SimpleQueue()
-    with ctrl_c(signal.default_int_handler):
-        process = context.Process(target=lambda: answers.put(OfThisPackage({}).handler), daemon=True)
-        process.start()
-    assert answers.get() == 'default_int_handler'
-    process.join()

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from breakout_env.compat.openmp_spin_count import SPIN_COUNT, set_spin_count, spinning_warning
+from breakout_env.compat.openmp_spin_count import SPIN_COUNT, set_spin_count
 
 RELATED = ('GOMP_SPINCOUNT', 'OMP_WAIT_POLICY')
 
@@ -41,23 +41,3 @@ def test_a_setting_of_the_user_stays(environ, has_torch, expected, monkeypatch):
     monkeypatch.setattr(sys, 'modules', {'torch': None} if has_torch else {})
     set_spin_count()
     assert os.environ == expected
-
-
-@pytest.mark.parametrize(
-    'environ, threads, load, warns',
-    [
-        ({}, 2, 8.0, True),
-        ({}, 1, 8.0, False),
-        ({}, 2, 1.0, False),
-        ({'GOMP_SPINCOUNT': '77'}, 2, 8.0, False),
-        ({'OMP_WAIT_POLICY': 'passive'}, 2, 8.0, False),
-    ],
-)
-def test_a_busy_machine_gets_a_warning_with_the_command(environ, threads, load, warns, monkeypatch):
-    monkeypatch.setattr(os, 'environ', dict(environ))
-    monkeypatch.setattr(os, 'getloadavg', lambda: (load, 0.0, 0.0))
-    monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: {0, 1})
-    monkeypatch.setattr(sys, 'argv', ['/somewhere/bin/ding', '-m', 'serial', '-c', 'my config.py'])
-    warning = spinning_warning(threads)
-    assert bool(warning) == warns
-    assert not warns or warning.endswith("GOMP_SPINCOUNT=10000 ding -m serial -c 'my config.py'")

@@ -25,10 +25,3 @@ def test_storage_keeps_its_buffer_alive_until_a_garbage_collection(request):
     storage = weakref.ref(buffer.storage)
     del buffer
     assert storage() is not None
-
-
-def test_prioritised_sampler_needs_an_extension_that_does_not_load():
-    from torchrl.data import PrioritizedSampler
-
-    with pytest.raises(RuntimeError, match='is not available'):
-        PrioritizedSampler(10, 0.6, 0.4)
