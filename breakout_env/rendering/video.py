@@ -133,13 +133,13 @@ class GameRecorder:
 
     name = 'breakout'  # the names of files begin so
 
-    def __init__(self, folder: str, frame_skip: int, timeout_s: float = RECORDER_TIMEOUT_S) -> None:
+    def __init__(self, folder: str, frame_skip: int) -> None:
         """Make the folder (an absolute path), or check it: an OSError says that it can't be made or written to."""
         os.makedirs(folder, exist_ok=True)
         if not os.access(folder, os.W_OK):
             raise PermissionError(f'the replay folder {folder!r} cannot be written to')
         self.folder = folder
-        self._frame_skip, self._timeout_s = frame_skip, timeout_s
+        self._frame_skip = frame_skip
         self._first_picture: np.ndarray | None = None
         self._video: VideoFile | None = None
         self._game_count = 0
@@ -187,6 +187,6 @@ class GameRecorder:
             if not any(each.startswith(name) for each in taken):
                 break
         path = os.path.join(self.folder, f'{name}.mp4')
-        video = VideoFile(path, FRAMES_PER_SECOND / self._frame_skip, timeout_s=self._timeout_s)
+        video = VideoFile(path, FRAMES_PER_SECOND / self._frame_skip, timeout_s=RECORDER_TIMEOUT_S)
         open(video.part, 'wb').close()  # takes the name before FFmpeg makes the file
         return video

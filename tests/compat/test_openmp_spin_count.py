@@ -2,22 +2,20 @@
 
 import os
 import re
-import subprocess
 import sys
 
 import pytest
 
 from breakout_env.compat.openmp_spin_count import SPIN_COUNT, set_spin_count
-
-RELATED = ('GOMP_SPINCOUNT', 'OMP_WAIT_POLICY')
+from helpers.processes import completed
 
 
 def spin_counts(program: str) -> set:
     """The spin counts that the copies of libgomp in a new process report."""
-    environ = {name: value for name, value in os.environ.items() if name not in RELATED}
-    command = [sys.executable, '-W', 'ignore', '-c', program]
-    environ['OMP_DISPLAY_ENV'] = 'verbose'
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
+    environ = dict(os.environ, OMP_DISPLAY_ENV='verbose')
+    for decided in ('GOMP_SPINCOUNT', 'OMP_WAIT_POLICY'):
+        environ.pop(decided, None)
+    done = completed([sys.executable, '-W', 'ignore', '-c', program], environ=environ)
     assert done.returncode == 0, done.stderr
     return set(map(int, re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)))
 
