@@ -104,6 +104,7 @@ class GameEnv(BaseEnv):
         if action == RAISE_AWKWARD:
             raise AwkwardError('planted', 2)
         if action == KILL:
+            assert os.getpid() != MAIN_PID, 'this needs a manager with processes'
             os.kill(os.getpid(), signal.SIGKILL)
         if action == HANG:
             collections.deque(itertools.repeat(0), maxlen=0)  # in C: no Python code runs, not even a signal handler
