@@ -171,14 +171,11 @@ def test_the_guides_examples_run_as_printed_and_record_a_video(tmp_path):
 @pytest.mark.parametrize(
     'program, options, saved',
     [
-        ('sb3_ppo', ['--total-timesteps=32', '--num-envs=2', '--num-steps=16', '--eval-games=1'], 'zip'),
-        (
-            'cleanrl_dqn',
-            ['--total-timesteps=400', '--num-envs=2', '--learning-starts=380', '--buffer-size=1000', '--batch-size=4'],
-            'pt',
-        ),
+        ('sb3_ppo', 'total-timesteps=32 num-envs=2 num-steps=16 eval-games=1', 'zip'),
+        ('cleanrl_dqn', 'total-timesteps=400 num-envs=2 learning-starts=380 buffer-size=1000 batch-size=4', 'pt'),
     ],
 )
 def test_the_examples_of_other_libraries_train(program, options, saved, tmp_path):
-    run([sys.executable, ROOT / 'examples' / 'gymnasium_users' / f'{program}.py', *options], tmp_path)
+    words = [f'--{option}' for option in options.split()]
+    run([sys.executable, ROOT / 'examples' / 'gymnasium_users' / f'{program}.py', *words], tmp_path)
     assert (tmp_path / f'{program}_breakout.{saved}').is_file()

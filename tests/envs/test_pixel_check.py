@@ -8,9 +8,7 @@ from ding.model import DQN
 from ding.utils import BUFFER_REGISTRY, MODEL_REGISTRY
 
 from breakout_env import BreakoutEnv, FrameReplayBuffer
-from breakout_env.run.config import checked_config
 from helpers.configs import NAMES, compiled
-from helpers.processes import ROOT
 
 SMALL = dict(encoder_hidden_size_list=[4, 4, 4, 8])
 SCALING = dict(type='pixel_dqn', import_names=NAMES, **SMALL)
@@ -78,10 +76,3 @@ def test_pairs_that_do_not_fit_are_refused(env, model, message):
     create = dict(replay_buffer=dict(type='their_frames', import_names=NAMES)) if model.pop('frame', False) else {}
     with pytest.raises(ValueError, match=message):
         BreakoutEnv.check_config(compiled(dict(cuda=False, model=model), env=env, **create))
-
-
-def test_breakout_train_fills_in_the_sizes_that_are_left_out():
-    config = str(ROOT / 'configs' / 'breakout_dqn_config.py')
-    sizes = {'policy.model.obs_shape': None, 'policy.model.action_shape': None}
-    cfg = checked_config(config, 0, {'env.screen_size': 42, **sizes})
-    assert (cfg.policy.model.obs_shape, cfg.policy.model.action_shape) == ([4, 42, 42], 4)
