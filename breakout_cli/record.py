@@ -1,5 +1,6 @@
 """``breakout record``: an agent's games as a video."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +11,8 @@ from .program import Program
 
 if TYPE_CHECKING:
     from breakout_env.agent.agent import Agent
+
+GIF_SECONDS = 30.0  # longer ones are too large for most pages and chats
 
 
 @click.command('record', cls=Program, check=refuse_two_agents)
@@ -35,8 +38,11 @@ def command(agent: 'Agent', path: str, force: bool, speed: float, max_seconds: f
     from breakout_env.utils.game_constants import FRAMES_PER_SECOND
 
     pictures_per_second = FRAMES_PER_SECOND / agent.frame_skip * speed
-    with VideoFile(path, pictures_per_second, max_seconds, overwrite=force) as video:
-        played = play_and_echo(agent, video.show, **options)
+    if max_seconds is None:
+        max_seconds = GIF_SECONDS if path.lower().endswith('.gif') else math.inf
+    most = max_seconds * pictures_per_second
+    with VideoFile(path, pictures_per_second, overwrite=force) as video:
+        played = play_and_echo(agent, lambda picture: video.show(picture) < most, **options)
         video.finish()
     seconds = sum(game.steps + 1 for game in played) / pictures_per_second
     click.echo(f'{path}: {seconds:.0f} s')

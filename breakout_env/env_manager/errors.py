@@ -1,4 +1,4 @@
-"""What goes wrong in workers, and in calls of an env manager."""
+"""What goes wrong in workers."""
 
 
 class WorkerLost(RuntimeError):
@@ -7,10 +7,6 @@ class WorkerLost(RuntimeError):
 
 class WorkerEnded(WorkerLost):
     """A worker ended, or somebody else killed it."""
-
-
-class InlineCrash(BaseException):
-    """An environment raises this to end its inline worker, as a crash would end a process."""
 
 
 class EnvFailed(Exception):
@@ -26,15 +22,3 @@ class EnvFailed(Exception):
 
 class ResetFailed(RuntimeError):
     """An environment could not be reset in all attempts."""
-
-
-class EnvNotReady(RuntimeError):
-    """The caller steps an environment that is done or needs a reset."""
-
-
-class StepPending(RuntimeError):
-    """The caller steps an environment whose last step is still under way."""
-
-
-class NoStepPending(RuntimeError):
-    """The caller waits for a step where none is under way."""

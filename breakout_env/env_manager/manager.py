@@ -16,7 +16,7 @@ from ding.utils import ENV_MANAGER_REGISTRY, render
 from easydict import EasyDict
 
 from ..utils.options import describe
-from .errors import EnvNotReady, NoStepPending, ResetFailed, StepPending, WorkerLost
+from .errors import ResetFailed, WorkerLost
 from .options import EnvManagerOptions
 from .pool import Command, WorkerPool, replies_to, send
 from .recovery import Recovery
@@ -77,7 +77,7 @@ class GroupEnvManager(BaseEnvManager):
         self._shared = SharedSteps(self.pool.context, self._env_num, self._observation_space, self._reward_space)
         # Observations that wait for an action; one that is missing here is in shared memory.
         self._ready_obs: dict[int, Any] = dict.fromkeys(range(self._env_num))
-        self._recovery = Recovery(self.pool, self._shared, self._options, self._env_states, self._ready_obs)
+        self._recovery = Recovery(self.pool, self._options, self._env_states, self._ready_obs)
         self._underway: deque[_Step] = deque()
         # The last observations of episodes that ended in ``step``; with ``reset_inplace`` its timesteps lack them.
         self.final_obs: dict[int, object] = {}
@@ -217,7 +217,7 @@ class GroupEnvManager(BaseEnvManager):
 
     def send(self, actions: np.ndarray, env_ids: Sequence[int], with_infos: bool = False) -> None:
         """Begin a step of some environments. ``actions`` has an integer for each; ``with_infos`` makes ``recv`` return
-        the ``info`` of all of them. Raises ``StepPending`` or ``EnvNotReady`` if one does not wait for an action.
+        the ``info`` of all of them. A RuntimeError if one does not wait for an action.
         """
         self._check_closed()
         if not self.takes_batches:
@@ -235,10 +235,10 @@ class GroupEnvManager(BaseEnvManager):
 
     def recv(self, out: np.ndarray | None = None) -> StepBatch:
         """Wait for the oldest step under way; may be repeated after an interruption. The observations go into ``out``
-        if given. Raises ``NoStepPending``, and what an environment raised; the manager is closed then.
+        if given. A RuntimeError without a step under way; raises what an environment raised, and closes the manager.
         """
         if not self._underway:
-            raise NoStepPending('recv was called without a step under way; call send first')
+            raise RuntimeError('recv was called without a step under way; call send first')
         step = self._underway[0]
         env_ids = list(step.actions)
         replies = self._await_replies(step, env_ids)
@@ -269,20 +269,19 @@ class GroupEnvManager(BaseEnvManager):
         states = {i: self._env_states.get(i) for i in env_ids}
         not_ready = {i: state.name if state else 'unknown' for i, state in states.items() if state != EnvState.RUN}
         if not_ready:
-            raise EnvNotReady(f'step expects environments in state RUN; found {not_ready}')
+            raise RuntimeError(f'step expects environments in state RUN; found {not_ready}')
         for step in self._underway:
             if pending := states.keys() & step.actions.keys():
-                raise StepPending(f'a step of environments {sorted(pending)} is under way; call recv first')
+                raise RuntimeError(f'a step of environments {sorted(pending)} is under way; call recv first')
 
     def _start_step(self, actions: Mapping[int, object], changed_only: bool) -> _Step:
         """Ask the workers for a step. ``changed_only``: whether they leave out replies that have only an info."""
         # These actions belong to games that died with their worker; the collector has to drop its part of them.
         step = _Step(actions, [], self._recovery.report(actions, 'its worker process had ended'))
-        limit = self._options.time_limit('step_timeout')
         for worker in self.pool.workers:
             wanted = {i: actions[i] for i in worker.env_ids if i in actions and i not in step.lost}
             if wanted:
-                step.commands.append(send(worker, limit, 'step', wanted, changed_only))
+                step.commands.append(send(worker, self._options, 'step_timeout', 'step', wanted, changed_only))
         return step
 
     def _await_replies(self, step: _Step, reports: Sequence[int] | None = None) -> dict[int, StepReply]:

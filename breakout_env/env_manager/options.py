@@ -1,18 +1,11 @@
 """The options of the env manager."""
 
 import math
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from ..utils.options import DAY_S, Between, Flag, Options
 
 Seconds = Annotated[float, Between(0.0, DAY_S, above=True)]
-
-
-class TimeLimit(NamedTuple):
-    """The option that limits a time, and its seconds; infinite for None."""
-
-    option: str
-    seconds: float
 
 
 class EnvManagerOptions(Options):
@@ -38,8 +31,7 @@ class EnvManagerOptions(Options):
     process managers with this option; without it, the last observation of the episode, as in its ``base``."""
     step_timeout: Seconds | None = 60.0
     """(float | None) Seconds without progress in a step of a process's environments, after which the process is
-    lost. A call of an environment that returns is progress; while the process computes, or waits for a core, a second
-    counts a tenth. None for no limit."""
+    lost. A call of an environment that returns is progress. None for no limit."""
     reset_timeout: Seconds | None = None
     """(float | None) Seconds without progress in a reset, likewise; None for the value of ``connect_timeout``."""
     retry_waiting_time: Annotated[float, Between(0.0, DAY_S)] = 0.1
@@ -61,8 +53,3 @@ class EnvManagerOptions(Options):
     close_timeout: Seconds = 5.0
     """(float) Seconds that a process has to close an environment (finish a video, close a window) before it is killed.
     """
-
-    def time_limit(self, option: str) -> TimeLimit:
-        """The time limit that an option sets."""
-        seconds = getattr(self, option)
-        return TimeLimit(option, math.inf if seconds is None else seconds)

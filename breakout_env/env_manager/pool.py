@@ -1,24 +1,24 @@
 """The workers of an env manager: start, ask, replace and end them."""
 
+import logging
+import math
 import multiprocessing
 import os
-import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..utils.busy_cores import waits_more_than_it_runs
-from .errors import EnvFailed, WorkerLost
-from .options import EnvManagerOptions, TimeLimit
+from .errors import EnvFailed, WorkerEnded, WorkerLost
+from .options import EnvManagerOptions
 from .shared_buffers import SharedSteps
-from .workers import SLICE_S, InlineWorker, Worker, WorkerProcess
+from .workers import InlineWorker, Outcome, Worker, WorkerProcess
 
-# How much a second counts in which a worker computes: on a busy machine it may wait long for a core, and an endless
-# loop has to end.
-COMPUTING_COUNTS = 0.1
+logger = logging.getLogger(__name__)
+SLICE_S = 1.0  # the longest wait at a time
 
 
 @dataclass
@@ -29,61 +29,48 @@ class Command:
 
     worker: Worker
     number: int
-    limit: TimeLimit
+    limit: str  # the option that limits the time to reply
+    limit_s: float
     idle_s: float = 0.0
     calls: int = 0
-    reply: 'Reply | None' = None
+    outcome: Outcome | None = None
 
     @property
     def is_overdue(self) -> bool:
-        return self.idle_s >= self.limit.seconds
+        return self.idle_s >= self.limit_s
 
     @property
     def slice_s(self) -> float:
-        return 0.0 if self.is_overdue else min(SLICE_S, self.limit.seconds / 10)
+        return 0.0 if self.is_overdue else min(SLICE_S, self.limit_s / 10)
 
     def count(self, waited_s: float) -> None:
         """Count a time of waiting in which no reply came."""
         calls_before, self.calls = self.calls, self.worker.call_count()
-        if self.calls != calls_before:
-            self.idle_s = 0.0
-        else:
-            self.idle_s += waited_s * (COMPUTING_COUNTS if self.worker.is_computing() else 1.0)
+        self.idle_s = self.idle_s + waited_s if self.calls == calls_before else 0.0
 
 
-class Reply(NamedTuple):
-    """A worker's result, or why there is none."""
-
-    worker: Worker
-    result: Any
-    error: WorkerLost | EnvFailed | None
+def send(worker: Worker, options: EnvManagerOptions, limit: str, command: str, *args: object) -> Command:
+    """Send a command to a worker. ``limit`` is the option that limits the time to reply."""
+    limit_s = getattr(options, limit)
+    return Command(worker, worker.send(command, *args), limit, math.inf if limit_s is None else limit_s)
 
 
-def send(worker: Worker, limit: TimeLimit, command: str, *args: object) -> Command:
-    """Send a command to a worker, which has this time to reply."""
-    return Command(worker, worker.send(command, *args), limit)
-
-
-def replies_to(commands: list[Command]) -> list[Reply]:
-    """Wait for all replies of commands that workers carry out side by side. An interrupted call may be repeated."""
+def replies_to(commands: list[Command]) -> list[tuple[Worker, Any, WorkerLost | EnvFailed | None]]:
+    """Wait until workers that work side by side have replied to commands: each worker with its result, or why there is
+    none. An interrupted call may be repeated.
+    """
     for index, command in enumerate(commands):
-        if command.reply is None:
-            command.reply = _reply_to_first(commands[index:])
-    return [command.reply for command in commands if command.reply is not None]
-
-
-def _reply_to_first(commands: list[Command]) -> Reply:
-    first, worker = commands[0], commands[0].worker
-    while not worker.has_reply(first.number, slice_s := first.slice_s):
-        for command in commands:
-            command.count(slice_s)
-        if first.is_overdue:
-            limit = f'{first.limit.seconds:g} s without progress (env.manager.{first.limit.option})'
-            return Reply(worker, None, WorkerLost(f'worker process {worker.pid} did not answer within {limit}'))
-    try:
-        return Reply(worker, worker.take(first.number), None)
-    except (WorkerLost, EnvFailed) as error:
-        return Reply(worker, None, error.with_traceback(None))
+        worker = command.worker
+        while command.outcome is None:
+            slice_s = command.slice_s
+            command.outcome = worker.receive(command.number, slice_s)
+            if command.outcome is None and command.is_overdue:
+                time = f'{command.limit_s:g} s without progress (env.manager.{command.limit})'
+                command.outcome = None, WorkerLost(f'worker process {worker.pid} did not answer within {time}')
+            elif command.outcome is None:
+                for waiting in commands[index:]:
+                    waiting.count(slice_s)
+    return [(command.worker, *command.outcome) for command in commands if command.outcome is not None]
 
 
 class WorkerPool:
@@ -95,7 +82,7 @@ class WorkerPool:
         worker_num = min(options.worker_num or len(os.sched_getaffinity(0)), env_num)
         self.groups = [list(map(int, env_ids)) for env_ids in np.array_split(range(env_num), worker_num)]
         self.workers: list[Worker] = []
-        weakref.finalize(self, _end, self.workers)
+        weakref.finalize(self, _end, self.workers, options)
 
     def start(self, env_fns: Sequence[Callable], shared: SharedSteps) -> None:
         """Start all workers and wait until they have made their environments, side by side. Results go to ``shared``.
@@ -121,24 +108,23 @@ class WorkerPool:
 
     def ask(self, workers: Iterable[Worker], command: str, *args: object, skips_lost: bool = False) -> list[Any]:
         """Give some workers a command; their results. Raises ``EnvFailed``, and ``WorkerLost`` unless skipped."""
-        limit = self._options.time_limit('connect_timeout')
-        replies = replies_to([send(worker, limit, command, *args) for worker in workers])
-        for reply in replies:
-            if reply.error is not None and not (skips_lost and isinstance(reply.error, WorkerLost)):
-                raise reply.error
-        return [reply.result for reply in replies if reply.error is None]
+        options = self._options
+        replies = replies_to([send(worker, options, 'connect_timeout', command, *args) for worker in workers])
+        for _, _, error in replies:
+            if error is not None and not (skips_lost and isinstance(error, WorkerLost)):
+                raise error
+        return [result for _, result, error in replies if error is None]
 
     def close(self) -> None:
         """End all workers within a bounded time; ``start`` may follow."""
-        _end(self.workers)
+        _end(self.workers, self._options)
 
 
-def _end(workers: list[Worker]) -> None:
+def _end(workers: list[Worker], options: EnvManagerOptions) -> None:
     """End workers and forget them; a fork of the process that started them only forgets them."""
-    owned = [worker for worker in workers if worker.owner_pid == os.getpid()]
-    for worker in owned:  # closing the pipe may not reach it: processes forked since have copies of this end
-        worker.send('end')
-    asked_at = time.monotonic()
-    for worker in owned:
-        worker.end(asked_at)
+    owned = [worker for worker in workers if worker.owner_pid == os.getpid() and not worker.lost]
+    for worker, _, error in replies_to([send(worker, options, 'close_timeout', 'close') for worker in owned]):
+        if error is not None and not isinstance(error, WorkerEnded):
+            logger.warning('%s and is killed', error)
+        worker.end(0.0 if error is not None else options.close_timeout)
     workers.clear()

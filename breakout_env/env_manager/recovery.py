@@ -12,7 +12,6 @@ from ding.envs.env_manager.base_env_manager import EnvState
 from .errors import EnvFailed, ResetFailed, WorkerEnded, WorkerLost
 from .options import EnvManagerOptions
 from .pool import WorkerPool, replies_to, send
-from .shared_buffers import SharedSteps
 from .worker_main import ResetReply
 from .workers import Worker
 
@@ -27,15 +26,10 @@ class Recovery:
     """
 
     def __init__(
-        self,
-        pool: WorkerPool,
-        shared: SharedSteps,
-        options: EnvManagerOptions,
-        states: dict[int, EnvState],
-        ready_obs: dict[int, Any],
+        self, pool: WorkerPool, options: EnvManagerOptions, states: dict[int, EnvState], ready_obs: dict[int, Any]
     ) -> None:
         """``states`` and ``ready_obs`` are the manager's: they are changed here, too."""
-        self._pool, self._shared, self._options = pool, shared, options
+        self._pool, self._options = pool, options
         self._states, self._ready_obs = states, ready_obs
         self.reset_kwargs: dict[int, dict | None] = {}
         # Environments lost with their worker and not reset since: in state RUN until a step has told the caller, then
@@ -79,12 +73,13 @@ class Recovery:
         errors = self._replace_workers(env_ids)
         self.reseed(renewed)
         commands = []
-        limit = self._options.time_limit('connect_timeout' if self._options.reset_timeout is None else 'reset_timeout')
+        limit = 'connect_timeout' if self._options.reset_timeout is None else 'reset_timeout'
         for worker in self._pool.workers:
             wanted = [env_id for env_id in worker.env_ids if env_id in env_ids and env_id not in errors]
             if wanted:
                 kwargs = {env_id: self.reset_kwargs[env_id] for env_id in wanted}
-                commands.append(send(worker, limit, 'reset', kwargs, self._take_seeds(wanted), renewed))
+                seeds = self._take_seeds(wanted)
+                commands.append(send(worker, self._options, limit, 'reset', kwargs, seeds, renewed))
         for worker, result, error in replies_to(commands):
             if error is None:
                 errors.update(self.begin_episodes(result))
@@ -118,7 +113,7 @@ class Recovery:
                 continue
             self._states[env_id] = EnvState.RUN
             self.lost.discard(env_id)
-            self._ready_obs[env_id] = self._shared.take_obs([env_id])[0] if reply.is_shared else reply.obs
+            self._ready_obs[env_id] = reply.obs
         return errors
 
     # ---- seeds

@@ -76,18 +76,12 @@ class SharedSteps:
         """Whether observations are arrays and rewards single numbers, so that steps of many have a row each."""
         return self._obs is not None and self._rewards is not None and self._rewards.array[0].size == 1
 
-    def put_obs(self, env_id: int, obs: object) -> bool:
-        """Write an observation, if it fits; returns whether it was written."""
-        return self._obs is not None and self._obs.put(env_id, obs)
-
     def put_timestep(self, env_id: int, timestep: BaseEnvTimestep) -> bool:
         """Write all of a timestep but its ``info``, if it fits; returns whether it was written."""
-        if self._rewards is None or type(timestep.done) is not bool:
+        if self._obs is None or self._rewards is None or type(timestep.done) is not bool:
             return False
         self._dones.array[env_id] = timestep.done
-        if not self._rewards.put(env_id, timestep.reward):
-            return False
-        return self.put_obs(env_id, timestep.obs)
+        return self._rewards.put(env_id, timestep.reward) and self._obs.put(env_id, timestep.obs)
 
     def take_obs(self, env_ids: Sequence[int], out: np.ndarray | None = None) -> np.ndarray:
         """A copy of some environments' observations: :math:`(N, ...)` for N environments, in ``out`` if given."""

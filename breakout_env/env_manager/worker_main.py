@@ -1,6 +1,5 @@
 """What runs in a worker process: a group of environments, and the loop that takes the manager's commands."""
 
-import contextlib
 import logging
 import math
 import os
@@ -34,11 +33,10 @@ POLL_COMMANDS_S = 0.0003
 
 
 class ResetReply(NamedTuple):
-    """The reset of one environment: its error, or its first observation, in shared memory (``is_shared``) or here."""
+    """The reset of one environment: its first observation, or its error."""
 
-    error: Exception | None = None
-    is_shared: bool = False
     obs: object = None
+    error: Exception | None = None
 
 
 class StepReply(NamedTuple):
@@ -67,12 +65,6 @@ class EnvGroup:
             return getattr(self, command)(*args), None
         except EnvFailed as failed:
             return None, failed
-        except Exception as error:  # a step that returned no timestep
-            return None, self.failed(error)
-
-    def failed(self, error: Exception) -> EnvFailed:
-        """An error of an unknown one of these environments."""
-        return EnvFailed(min(self._env_fns), _portable(error))
 
     def open(self) -> None:
         for env_id in self._env_fns:
@@ -91,24 +83,22 @@ class EnvGroup:
         for env_id, action in actions.items():
             if type(action) is int:  # environments get what DI-engine's policies give
                 action = np.array([action])
-            reply = self._step(env_id, action)
+            reply = self._call(env_id, self._step, env_id, action)
             if not (changed_only and reply.timestep is None):
                 replies[env_id] = tuple(reply)
         return replies
 
     def _step(self, env_id: int, action: object) -> StepReply:
-        timestep = self._call(env_id, self.envs[env_id].step, action)
+        timestep = self.envs[env_id].step(action)
         info = timestep.info
-        if is_abnormal(info):
-            return StepReply(info, timestep)
-        if timestep.done and self._options.auto_reset:
+        lost = is_abnormal(info)
+        if timestep.done and self._options.auto_reset and not lost:
             # in place, as in DI-engine, without the arguments that `reset` was given last
             kwargs = {} if self._options.reset_inplace else self._reset_kwargs[env_id]
             return StepReply(info, timestep, self._reset(env_id, kwargs))
-        is_plain = type(timestep) is BaseEnvTimestep and type(info) is dict
-        if is_plain and self._shared.put_timestep(env_id, timestep):
-            return StepReply(info)
-        return StepReply(info, timestep)
+        is_plain = type(timestep) is BaseEnvTimestep and type(info) is dict and not lost
+        is_shared = is_plain and self._shared.put_timestep(env_id, timestep)
+        return StepReply(info, None if is_shared else timestep)
 
     def reset(
         self, kwargs: dict[int, dict | None], seeds: dict[int, tuple], renewed: Collection[int]
@@ -132,22 +122,20 @@ class EnvGroup:
                 del self._seeds[env_id]
             obs = self._call(env_id, self.envs[env_id].reset, **kwargs)
         except EnvFailed as failed:  # a reply, as the other environments have been reset or stepped
-            return ResetReply(failed.error)
-        return ResetReply(is_shared=True) if self._shared.put_obs(env_id, obs) else ResetReply(obs=obs)
+            return ResetReply(error=failed.error)
+        return ResetReply(obs)
 
     def apply(self, env_ids: Collection[int], function: Callable, *args: object) -> dict[int, object]:
         wanted = {env_id: env for env_id, env in self.envs.items() if env_id in env_ids}
         return {env_id: self._call(env_id, function, env, *args) for env_id, env in wanted.items()}
 
-    def close(self, send: Callable[[bytes], None]) -> None:
-        """Close all environments, even if some raise, and tell the manager after each."""
+    def close(self) -> None:
+        """Close all environments, even if some raise."""
         for env_id in list(self.envs):
             try:
-                self.envs.pop(env_id).close()
-            except Exception:  # the manager does not wait for a result
+                self._call(env_id, self.envs.pop(env_id).close)
+            except EnvFailed:
                 logger.warning('closing environment %d failed', env_id, exc_info=True)
-            with contextlib.suppress(OSError):  # the manager has ended
-                send(b'closed')
 
     def _call(self, env_id: int, function: Callable, *args: object, **kwargs: object) -> Any:
         try:
@@ -179,8 +167,8 @@ def run_group(
     shared: SharedSteps,
     options: EnvManagerOptions,
 ) -> None:
-    """The main function of a worker process: carry out commands until ``end`` or the manager's process has ended. With
-    ``ends_with_owner`` the kernel kills this process then, even a stopped one.
+    """The main function of a worker process: carry out commands until ``close`` or the manager's process has ended.
+    With ``ends_with_owner`` the kernel kills this process then, even a stopped one.
     """
     # Ctrl-C and a closed terminal signal the whole process group; the manager's process decides what follows.
     # The other handlers that a fork inherits are the trainer's.
@@ -200,18 +188,18 @@ def run_group(
         while True:
             waited_s = _wait_for_command(poller, owner_pid, waited_s)
             number, command, args = pickle.loads(connection.recv_bytes())  # noqa: S301  # from the process that started this one
-            if command == 'end':
-                return
             reply = group.carry_out(command, args)
             try:
                 message = pickle.dumps((number, *reply), pickle.HIGHEST_PROTOCOL)
             except Exception as error:  # an attribute or info that cannot be pickled, such as a lock
-                message = pickle.dumps((number, None, group.failed(error)))
+                message = pickle.dumps((number, None, EnvFailed(min(env_fns.data), _portable(error))))
             connection.send_bytes(message)
+            if command == 'close':
+                return
     except (EOFError, BrokenPipeError, ConnectionResetError):
         logger.debug('worker %d: its manager has ended', os.getpid())
     finally:
-        group.close(connection.send_bytes)
+        group.close()
 
 
 def _wait_for_command(poller: select.poll, owner_pid: int, last_wait_s: float) -> float:

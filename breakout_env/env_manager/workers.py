@@ -1,31 +1,26 @@
 """Workers of an env manager, seen from the manager: processes, or objects in the manager's own process."""
 
 import contextlib
-import logging
 import os
 import pickle
 import select
 import threading
-import time
 from collections.abc import Callable
-from multiprocessing.connection import wait
 from typing import Any
 
-import psutil
 from ding.utils import CloudPickleWrapper
 
 from ..compat import multiprocessing_forks  # noqa: F401  # before a worker is started
-from .errors import EnvFailed, InlineCrash, WorkerEnded
+from .errors import EnvFailed, WorkerEnded, WorkerLost
 from .options import EnvManagerOptions
 from .shared_buffers import SharedSteps
 from .worker_main import EnvGroup, run_group
 
-logger = logging.getLogger(__name__)
-SLICE_S = 1.0  # the longest wait at a time
+Outcome = tuple[Any, WorkerLost | EnvFailed | None]  # a command's result, or why there is none
 
 
 class _Worker:
-    """A worker carries out commands in their order; their replies may be taken in any order."""
+    """A worker carries out commands in their order; their replies may be received in any order."""
 
     def __init__(self, env_fns: dict[int, Callable], shared: SharedSteps) -> None:
         self.env_ids = list(env_fns)
@@ -33,29 +28,14 @@ class _Worker:
         self.lost = False  # whether it was ended for good
         self._shared = shared
         self._number = 0
-        self._replies: dict[int, tuple[Any, EnvFailed | None]] = {}
-
-    def take(self, number: int) -> Any:
-        """The result of a command. Raises ``EnvFailed`` if an environment raised, ``WorkerEnded`` without a reply."""
-        if number not in self._replies:
-            raise WorkerEnded(self._how_it_ended())
-        result, error = self._replies.pop(number)
-        if error is not None:
-            raise error
-        return result
+        self._replies: dict[int, Outcome] = {}
 
     def call_count(self) -> int:
         """How many calls of its environments have returned."""
         return self._shared.call_count(self.env_ids)
 
-    def is_computing(self) -> bool:
-        """Whether it computes or waits for a core."""
-        with contextlib.suppress(psutil.Error):  # it has ended
-            return bool(psutil.Process(self.pid).status() == psutil.STATUS_RUNNING)
-        return False
-
-    def _how_it_ended(self) -> str:
-        return f'the worker of environments {self.env_ids} has ended; reset them to start another'
+    def _ended(self, how: str = 'for good; reset its environments to start another') -> Outcome:
+        return None, WorkerEnded(f'worker process {self.pid} has ended ({how})')
 
 
 class WorkerProcess(_Worker):
@@ -66,7 +46,6 @@ class WorkerProcess(_Worker):
     ) -> None:
         """Start the process; the first command must be ``open``."""
         super().__init__(env_fns, shared)
-        self._close_timeout_s = options.close_timeout
         self._connection, of_process = context.Pipe()
         in_main_thread = threading.current_thread() is threading.main_thread()
         args = (of_process, self.owner_pid, in_main_thread, CloudPickleWrapper(env_fns), shared, options)
@@ -88,53 +67,38 @@ class WorkerProcess(_Worker):
         """Give it a command, the name of a method of ``EnvGroup``. Returns the number of the reply."""
         self._number += 1
         message = pickle.dumps((self._number, command, args), pickle.HIGHEST_PROTOCOL)
-        with contextlib.suppress(OSError):  # the process has ended, as ``take`` will say
+        with contextlib.suppress(OSError):  # the process has ended, as ``receive`` will say
             self._connection.send_bytes(message)
         return self._number
 
-    def has_reply(self, number: int, wait_s: float) -> bool:
-        """Wait for a reply. Returns False if none comes in time, unless the process has ended."""
-        while number not in self._replies and not self.lost:
+    def receive(self, number: int, wait_s: float) -> Outcome | None:
+        """Wait for a reply; None if none comes in time."""
+        while number not in self._replies:
+            if self.lost:
+                return self._ended()
             ready = dict(self._poller.poll(1000 * wait_s))
             if not ready:
-                return False
-            if self._connection.fileno() not in ready:
-                break
+                return None
             try:
+                if self._connection.fileno() not in ready:
+                    raise EOFError
                 replied, result, error = pickle.loads(self._connection.recv_bytes())  # noqa: S301  # from a process that this one started
             except (EOFError, OSError):  # it ended before or while it replied
-                break
+                self._process.join(1)
+                code = self._process.exitcode
+                return self._ended(f'signal {-code}' if code is not None and code < 0 else f'exit code {code}')
             self._replies[replied] = result, error
-        return True
+        return self._replies.pop(number)
 
-    def _how_it_ended(self) -> str:
-        if self.lost:
-            return super()._how_it_ended()
-        self._process.join(SLICE_S)
-        code = self._process.exitcode
-        how = f'signal {-code}' if code is not None and code < 0 else f'exit code {code}'
-        return f'worker process {self.pid} has ended ({how})'
-
-    def end(self, asked_at: float | None = None) -> None:
-        """Kill the process if it does not end in time. ``close_timeout`` begins when it was asked to end (by
-        ``time.monotonic``), and again when it has closed an environment; None: kill it at once.
-        """
+    def end(self, wait_s: float = 0.0) -> None:
+        """End the process, which may take some seconds to end by itself."""
         if self.lost:
             return
         self.lost = True
         self._replies.clear()  # steps of environments that are gone
-        deadline = 0.0 if asked_at is None else asked_at + self._close_timeout_s
-        sources = self._connection, self._process.sentinel
-        with contextlib.suppress(EOFError, OSError):
-            while (left_s := deadline - time.monotonic()) > 0 and self._connection in wait(sources, left_s):
-                self._connection.recv_bytes()  # it has closed another environment
-                deadline = time.monotonic() + self._close_timeout_s
         self._connection.close()
-        self._process.join(max(deadline - time.monotonic(), 0.0))
+        self._process.join(wait_s)
         if self._process.is_alive():
-            if asked_at is not None:
-                message = 'worker process %d closed no environment for %g s: killed'
-                logger.warning(message, self.pid, self._close_timeout_s)
             self._process.kill()  # a stopped process does not see a SIGTERM
             self._process.join()
         self._process.close()
@@ -148,35 +112,24 @@ class InlineWorker(_Worker):
     def __init__(self, env_fns: dict[int, Callable], shared: SharedSteps, options: EnvManagerOptions) -> None:
         super().__init__(env_fns, shared)
         self.group = EnvGroup(env_fns, shared, options)
-        self._is_dead = False
-
-    @property
-    def alive(self) -> bool:
-        return not self.lost and not self._is_dead
-
-    def kill(self) -> None:
-        """Let it die, as if somebody had killed its process."""
-        self._is_dead = True
+        self.alive = True
 
     def send(self, command: str, *args: object) -> int:
         self._number += 1
         try:
-            if self.alive and command != 'end':
+            if self.alive:
                 self._replies[self._number] = self.group.carry_out(command, args)
-        except InlineCrash:
-            self.kill()
         except BaseException:  # interrupted: the state of its environments is unknown
-            self.kill()
+            self.alive = False
             raise
         return self._number
 
-    def has_reply(self, number: int, wait_s: float) -> bool:
-        return True
+    def receive(self, number: int, wait_s: float) -> Outcome:
+        return self._replies.pop(number) if number in self._replies else self._ended()
 
-    def end(self, asked_at: float | None = None) -> None:
-        if not self.lost:
-            self.lost = True
-            self.group.close(lambda message: None)
+    def end(self, wait_s: float = 0.0) -> None:
+        self.lost, self.alive = True, False
+        self.group.close()
 
 
 Worker = WorkerProcess | InlineWorker

@@ -154,15 +154,15 @@ class BreakoutEnv(BaseEnv):
 
     def _choose_recorder(self) -> None:
         """Have the next game recorded if ``enable_save_replay`` says so."""
-        name, folder = 'breakout' if self._seed is None else f'breakout-seed{self._seed}', self._replay_folder
-        recorder = self._game.recorder
+        folder, recorder = self._replay_folder, self._game.recorder
         if recorder is not None:
             recorder.end()  # the game before may be unfinished
         if folder is not None and (recorder is None or recorder.folder != folder):
-            recorder = self._game.recorder = GameRecorder(folder, name, self._options.frame_skip)
+            recorder = self._game.recorder = GameRecorder(folder, self._options.frame_skip)
             self._resources.own('recorder', recorder, GameRecorder.end)
         if recorder is not None:
-            recorder.name = f'{name}-process{os.getpid()}'  # another seed has another name
+            seed = '' if self._seed is None else f'-seed{self._seed}'
+            recorder.name = f'breakout{seed}-process{os.getpid()}'
 
     def open_resources(self) -> None:
         """A hook for subclasses that need more than the game, such as a controller or a socket. ``reset`` calls it when
@@ -174,7 +174,7 @@ class BreakoutEnv(BaseEnv):
             ...         self.sensor = self.own(Sensor('/dev/ttyUSB0'), Sensor.disconnect)
         """
 
-    def own(self, resource: _Resource, release: Callable[[_Resource], object] | None = None) -> _Resource:
+    def own(self, resource: _Resource, release: Callable[[_Resource], object] = methodcaller('close')) -> _Resource:
         """Hand over a resource that was just opened. The environment releases it once: in ``close``, after an error in
         ``reset`` or ``step``, at garbage collection, or when the interpreter exits, and only in the process that handed
         it over. ``close`` also deletes the attribute that holds it, and copies do not get it.
@@ -184,15 +184,10 @@ class BreakoutEnv(BaseEnv):
             release: Called with the resource; its ``close`` by default. A failure is logged. It must not refer to the
                 environment, which could not be garbage collected then.
         Raises:
-            ValueError: If the resource is a number or None, or ``release`` is not a function of the resource.
+            ValueError: If the resource is a number or None.
         """
         if resource is None or isinstance(resource, int):  # other attributes may have this value
             raise ValueError(f'the resource is {describe(resource)}; expected an object, such as os.fdopen returns')
-        if release is None and callable(getattr(resource, 'close', None)):
-            release = methodcaller('close')
-        if not callable(release) or getattr(release, '__self__', None) is self:
-            found = f'the release of {describe(resource)} is {describe(release)}'
-            raise ValueError(f'{found}; expected a function of the resource, not a method of the environment')
         self._resources.own(type(resource).__name__, resource, release)
         return resource
 
@@ -207,16 +202,13 @@ class BreakoutEnv(BaseEnv):
         Arguments:
             action: Its index: an int, or an integer array or tensor with one element.
         Returns:
-            ``obs``, a new array, ``reward``, ``done`` and ``info`` with ``lives`` and ``episode_frame_number``; when
-            done also ``eval_episode_return``, the points of this episode without clipping and penalties, and
-            ``TimeLimit.truncated``; at the end of a game also ``game_return``, the points of the full game, unless it
-            began late (``late_start_probability``).
+            ``obs`` as from ``reset``, ``reward`` of shape (1, ), float32, ``done`` and ``info`` with ``lives`` and
+            ``episode_frame_number``; when done also ``eval_episode_return``, the points of this episode without
+            clipping and penalties, and ``TimeLimit.truncated``; at the end of a game also ``game_return``, the points
+            of the full game, unless it began late (``late_start_probability``).
         Raises:
             ValueError: If the action is not one of ``action_space``. The episode continues.
             RuntimeError: If no episode is running.
-        Shapes:
-            obs: :math:`(F, S, S)`, F ``frame_stack``, S ``screen_size``.
-            reward: :math:`(1, )`, float32.
         """
         resources, options = self._resources, self._options
         if resources.state is not State.PLAYING:
@@ -278,7 +270,7 @@ class BreakoutEnv(BaseEnv):
 
     def enable_save_replay(self, replay_path: str | None = None) -> None:
         """Record each game from the next one on into a new video file, in ``./video`` by default."""
-        self._replay_folder = './video' if replay_path is None else os.fspath(replay_path)
+        self._replay_folder = os.path.abspath('./video' if replay_path is None else replay_path)
 
     def random_action(self) -> np.ndarray:
         """A uniformly random action for ``step``, of shape (1, ); ``seed`` fixes the sequence."""
@@ -310,13 +302,9 @@ class BreakoutEnv(BaseEnv):
         return _env_cfgs(cfg, 'evaluator')
 
     def clone(self, caller: str = 'collector') -> Self:
-        """A new, closed environment of the same class and config, without the seed and replay folder. DI-engine's Agent
-        API (``ding.bonus``) and ``setup_ding_env_manager`` make their environments so.
-
-        Arguments:
-            caller: Whose options it has, ``'collector'`` or ``'evaluator'``.
-        Raises:
-            ValueError: If ``caller`` is another.
+        """A new, closed environment of the same class and config, with the options of a collector or an evaluator,
+        without the seed and replay folder. DI-engine's Agent API (``ding.bonus``) and ``setup_ding_env_manager`` make
+        their environments so.
         """
         role = validate('argument', 'caller', caller, _Caller)
         cfg = copy.deepcopy(self._cfg)

@@ -5,19 +5,18 @@ Importing ``breakout_env`` registers the id; ``gymnasium.make('breakout_env:brea
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import ale_py
 import gymnasium
 import numpy as np
-from ding.envs import BaseEnvTimestep
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from ..env_manager.manager import GroupEnvManager
 from ..env_manager.shared_buffers import is_abnormal
 from ..utils.game_constants import FRAMES_PER_SECOND, SCREEN_SHAPE
-from ..utils.options import Between, checked_seed, describe, validate
+from ..utils.options import checked_seed, describe, validate
 from .env import ENV_COUNT, BreakoutEnv, whole_numbers
 from .options import BreakoutOptions
 
@@ -103,32 +102,11 @@ class GymnasiumBreakout(gymnasium.Env):
         self._env.close()
 
 
-class _LimitedEnv(BreakoutEnv):
-    """``BreakoutEnv`` whose episodes are truncated after a number of steps, as by gymnasium's ``TimeLimit``."""
-
-    def __init__(self, cfg: Mapping, max_episode_steps: int) -> None:
-        super().__init__(cfg)
-        self._max_episode_steps = max_episode_steps
-
-    def reset(self) -> np.ndarray:
-        self._steps = 0
-        return super().reset()
-
-    def step(self, action: object) -> BaseEnvTimestep:
-        timestep = super().step(action)
-        self._steps += 1
-        if timestep.done or self._steps < self._max_episode_steps:
-            return timestep
-        end = {'eval_episode_return': np.float32(self._game.episode_points), 'TimeLimit.truncated': True}
-        return timestep._replace(done=True, info={**timestep.info, **end})
-
-
 class GymnasiumBreakoutVector(VectorEnv):
-    """Many games in a process for each core, by ``GroupEnvManager``. With ``AutoresetMode.SAME_STEP``, the default, the
-    step that ends an episode returns the first observation of the next one, and has the last one and its infos as
-    ``infos['final_obs']`` and ``infos['final_info']``. With ``NEXT_STEP``, which wrappers such as ``NormalizeReward``
-    need, the next step ignores the action and returns the first one. Games lost with a worker process count as
-    truncated, with ``abnormal`` in their infos.
+    """Many games in a process for each core, by ``GroupEnvManager``, with ``AutoresetMode.SAME_STEP``: the step that
+    ends an episode returns the first observation of the next one, and has the last one and its infos as
+    ``infos['final_obs']`` and ``infos['final_info']``. Games lost with a worker process count as truncated, with
+    ``abnormal`` in their infos.
 
     Examples:
         >>> envs = gymnasium.make_vec('breakout_env:breakout_env/Breakout-v0', num_envs=2, manager=dict(worker_num=1))
@@ -144,38 +122,27 @@ class GymnasiumBreakoutVector(VectorEnv):
         num_envs: int = 1,
         render_mode: str | None = None,
         manager: Mapping | None = None,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
-        max_episode_steps: int | None = None,
         **options: object,
     ) -> None:
         """Check all options; a ValueError names a wrong one.
 
         Arguments:
             manager: ``EnvManagerOptions``, such as ``worker_num``.
-            autoreset_mode: ``SAME_STEP`` or ``NEXT_STEP``, or their values.
-            max_episode_steps: Steps after which an episode is truncated; None for no limit.
             render_mode, options: As of ``GymnasiumBreakout``.
         """
         num_envs = validate('option', 'num_envs', num_envs, ENV_COUNT)
         validate('option', 'render_mode', render_mode, Literal[None, 'rgb_array'])
-        validate('option', 'max_episode_steps', max_episode_steps, Annotated[int, Between(1, 2**31)] | None)
-        mode = getattr(autoreset_mode, 'value', autoreset_mode)
-        mode = AutoresetMode(validate('option', 'autoreset_mode', mode, Literal['SameStep', 'NextStep']))
         self.num_envs, self.render_mode = num_envs, render_mode
-        cfg = dict(options, render_mode=render_mode)
         single = GymnasiumBreakout(render_mode, **options)
-        self._resets_next = mode is AutoresetMode.NEXT_STEP
-        self.autoreset_mode = mode  # as gymnasium's vectors have it, for TorchRL
-        self.metadata = dict(single.metadata, autoreset_mode=mode)
+        self.autoreset_mode = AutoresetMode.SAME_STEP  # as gymnasium's vectors have it, for TorchRL
+        self.metadata = dict(single.metadata, autoreset_mode=self.autoreset_mode)
         self.single_observation_space, self.single_action_space = single.observation_space, single.action_space
         self.observation_space = batch_space(single.observation_space, num_envs)
         self.action_space = batch_space(single.action_space, num_envs)
-        make = partial(BreakoutEnv, cfg) if max_episode_steps is None else partial(_LimitedEnv, cfg, max_episode_steps)
+        make = partial(BreakoutEnv, dict(options, render_mode=render_mode))
         self._manager = GroupEnvManager([make] * num_envs, manager)
         if not self._manager.takes_batches:
             raise ValueError('gymnasium needs an env manager with auto_reset=True and without episode_num')
-        # With ``NEXT_STEP``: first observations of the next episodes, which the next step returns.
-        self._first_obs: dict[int, np.ndarray] = {}
 
     def reset(self, *, seed: int | Sequence[int] | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
         """As ``VectorEnv.reset``: an int seeds game i with seed + i; a list has one seed per game. After ``close`` or
@@ -191,7 +158,6 @@ class GymnasiumBreakoutVector(VectorEnv):
             self._manager.launch()
         else:
             self._manager.reset()
-        self._first_obs.clear()
         self._obs = self._manager.waiting_obs(range(self.num_envs))
         return self._obs.copy(), {}
 
@@ -212,30 +178,18 @@ class GymnasiumBreakoutVector(VectorEnv):
         if not self.action_space.contains(array):
             raise ValueError(f'the actions are {describe(actions)}; expected one of {self.action_space}')
         self._check_open()
-        stepped = [i for i in range(self.num_envs) if i not in self._first_obs]
-        obs, rewards = self._obs.copy(), np.zeros(self.num_envs)
-        ended, truncated = np.zeros((2, self.num_envs), bool)
+        last_obs = self._obs
+        self._manager.send(array, range(self.num_envs), with_infos=True)
+        batch = self._manager.recv()
+        self._obs, truncated = batch.obs, np.zeros(self.num_envs, bool)
         infos: dict[str, Any] = {}
-        for i in list(self._first_obs):
-            obs[i] = self._first_obs.pop(i)
-        if stepped:
-            self._manager.send(array[stepped], stepped, with_infos=True)
-            batch = self._manager.recv()
-            obs[stepped], rewards[stepped] = batch.obs, batch.reward
-            for row, info in batch.infos.items():
-                i = stepped[row]
-                lost = is_abnormal(info)
-                truncated[i] = lost or info.get('TimeLimit.truncated', False)
-                ended[i] = lost or batch.done[row]
-                if ended[i]:
-                    last = self._obs[i] if lost else batch.final_obs[row]
-                    if self._resets_next:
-                        self._first_obs[i], obs[i] = batch.obs[row], last
-                    else:
-                        info = dict(final_obs=last, final_info=info)
-                infos = self._add_info(infos, info, i)
-        self._obs = obs
-        return obs.copy(), rewards, ended & ~truncated, truncated, infos
+        for i, info in batch.infos.items():
+            lost = is_abnormal(info)
+            truncated[i] = lost or info.get('TimeLimit.truncated', False)
+            if lost or batch.done[i]:
+                info = dict(final_obs=last_obs[i] if lost else batch.final_obs[i], final_info=info)
+            infos = self._add_info(infos, info, i)
+        return batch.obs.copy(), batch.reward.astype(np.float64), batch.done & ~truncated, truncated, infos
 
     def render(self) -> tuple[np.ndarray, ...] | None:
         """The console's picture of each game with ``render_mode='rgb_array'``, else None."""

@@ -18,7 +18,6 @@ logger = logging.getLogger(__name__)
 # Seconds in which the encoder has to take a picture, or to complete its file, before it is killed. A game waits for its
 # recorder: with the window's limits, 3 s stay below the 5 s that DI-engine's managers give a worker to close.
 RECORDER_TIMEOUT_S, FILE_TIMEOUT_S = 3.0, 120.0
-GIF_SECONDS = 30.0  # longer ones are too large for most pages and chats
 ENCODER_OPTIONS = {
     '.mp4': (
         *('-vf', 'scale=iw*3:ih*3:flags=neighbor'),  # 160x210 is tiny on today's screens
@@ -47,8 +46,7 @@ class VideoFile(contextlib.AbstractContextManager):
         ...     video.show(np.zeros((210, 160, 3), np.uint8))
         ...     video.finish()
         ...     os.listdir(folder)
-        True
-        True
+        1
         ['game.gif']
     """
 
@@ -56,7 +54,6 @@ class VideoFile(contextlib.AbstractContextManager):
         self,
         path: str,
         pictures_per_second: float,
-        max_seconds: float | None = None,
         overwrite: bool = False,
         timeout_s: float = FILE_TIMEOUT_S,
     ) -> None:
@@ -64,7 +61,6 @@ class VideoFile(contextlib.AbstractContextManager):
 
         Arguments:
             path: The final name, ending with ``.mp4`` or ``.gif``; a ValueError for another ending.
-            max_seconds: The maximal length; None for no limit, or 30 s for a GIF.
             overwrite: Whether an existing file may be replaced; else it is a FileExistsError.
             timeout_s: Seconds in which FFmpeg has to take a picture, or to complete the file.
         """
@@ -78,14 +74,12 @@ class VideoFile(contextlib.AbstractContextManager):
         self._owner_pid = os.getpid()
         self.part = f'{os.path.splitext(self._target)[0]}.{self._owner_pid}.part{suffix.lower()}'
         self._rate, self._timeout_s = f'{pictures_per_second:.9g}', timeout_s
-        if max_seconds is None and suffix.lower() == '.gif':
-            max_seconds = GIF_SECONDS
-        self._pictures_left = None if max_seconds is None else max(1, round(max_seconds * pictures_per_second))
+        self._picture_count = 0
         self._encoder: HelperProcess | None = None
 
-    def show(self, picture: np.ndarray) -> bool:
-        """Add a picture of shape :math:`(H, W, 3)`, uint8, C-contiguous. Returns False once the video has its maximal
-        length. An OSError says that it cannot be written.
+    def show(self, picture: np.ndarray) -> int:
+        """Add a picture of shape :math:`(H, W, 3)`, uint8, C-contiguous; returns how many there are. An OSError says
+        that it cannot be written.
         """
         try:
             if self._encoder is None:
@@ -93,9 +87,8 @@ class VideoFile(contextlib.AbstractContextManager):
             self._encoder.write(picture.data, self._timeout_s)
         except RuntimeError as error:  # HelperError, or imageio-ffmpeg finds no FFmpeg
             raise OSError(f'the video {self.path!r} cannot be written: {error}') from None
-        if self._pictures_left is not None:
-            self._pictures_left -= 1
-        return self._pictures_left != 0
+        self._picture_count += 1
+        return self._picture_count
 
     def _start_encoder(self, picture: np.ndarray) -> HelperProcess:
         height, width = picture.shape[:2]
@@ -107,18 +100,17 @@ class VideoFile(contextlib.AbstractContextManager):
         ]
         return HelperProcess('video encoder', command)
 
-    def finish(self, path: str | None = None) -> bool:
-        """Complete the video and give it its final name, or the given one. Returns False if it has no picture, or if a
-        parent process writes it. An OSError says that this failed; ``close`` removes the video.
+    def finish(self, path: str | None = None) -> None:
+        """Complete the video and give it its final name, or the given one, unless it has no picture or a parent process
+        writes it. An OSError says that this failed; ``close`` removes the video.
         """
         encoder, self._encoder = self._encoder, None
         try:
-            if encoder is None or not encoder.close(self._timeout_s):
-                return False
+            is_complete = encoder is not None and encoder.close(self._timeout_s)
         except HelperError as error:
             raise OSError(f'the video {self.path!r} cannot be written: {error}') from None
-        os.replace(self.part, path or self._target)
-        return True
+        if is_complete:
+            os.replace(self.part, path or self._target)
 
     def close(self) -> None:
         """Remove an unfinished video. May be called any number of times."""
@@ -139,19 +131,15 @@ class GameRecorder:
     into its name at the end. A recording that fails (full disk, stuck encoder) is given up with a warning.
     """
 
-    def __init__(self, folder: str, name: str, frame_skip: int, timeout_s: float = RECORDER_TIMEOUT_S) -> None:
-        """Make the folder, or check it: an OSError says that it can't be made or written to. The names of files begin
-        with ``name``.
-        """
-        try:
-            os.makedirs(folder, exist_ok=True)
-        except OSError as e:
-            raise type(e)(f'the replay folder {folder!r} cannot be made: {e.strerror}') from e
+    name = 'breakout'  # the names of files begin so
+
+    def __init__(self, folder: str, frame_skip: int) -> None:
+        """Make the folder (an absolute path), or check it: an OSError says that it can't be made or written to."""
+        os.makedirs(folder, exist_ok=True)
         if not os.access(folder, os.W_OK):
             raise PermissionError(f'the replay folder {folder!r} cannot be written to')
-        self.folder = folder  # as it was given
-        self._folder, self.name = os.path.abspath(folder), name  # the current folder may change during a recording
-        self._frame_skip, self._timeout_s = frame_skip, timeout_s
+        self.folder = folder
+        self._frame_skip = frame_skip
         self._first_picture: np.ndarray | None = None
         self._video: VideoFile | None = None
         self._game_count = 0
@@ -173,34 +161,32 @@ class GameRecorder:
             raise
         except Exception as e:  # no FFmpeg, a full disk; no failure of a video is worth a game
             logger.warning('the recording of this game is given up, the game goes on: %s', e)
-            self._finish('given-up')
+            video, self._video = self._video, None
+            if video is not None:
+                video.close()
 
     def end(self, score: int | None = None) -> None:
         """Complete the file of a game, with its score in the name; None for an unfinished game."""
         self._first_picture = None
-        self._finish('unfinished' if score is None else f'score{score}')
-
-    def _new_file(self) -> VideoFile:
-        while True:  # until a name is free of this run's and earlier runs' games, here and in other processes
-            self._game_count += 1
-            name = f'{self.name}-game{self._game_count:04d}'
-            if any(f.startswith(name) for f in os.listdir(self._folder)):
-                continue
-            path = os.path.join(self._folder, f'{name}.mp4')
-            video = VideoFile(path, FRAMES_PER_SECOND / self._frame_skip, timeout_s=self._timeout_s)
-            with contextlib.suppress(FileExistsError):  # another environment has just taken this name
-                open(video.part, 'xb').close()
-                return video
-
-    def _finish(self, ending: str) -> None:
         video, self._video = self._video, None
         if video is None:
             return
-        path = f'{video.path.removesuffix(".mp4")}-{ending}.mp4'
+        ending = 'unfinished' if score is None else f'score{score}'
         try:
-            if video.finish(path):
-                logger.debug('process %d completed the video %s', os.getpid(), path)
+            video.finish(f'{video.path.removesuffix(".mp4")}-{ending}.mp4')
         except Exception as e:  # as in ``write``
             logger.warning('the video of this game is removed: %s', e)
         finally:
             video.close()
+
+    def _new_file(self) -> VideoFile:
+        taken = os.listdir(self.folder)  # by earlier runs, and in this one by other environments
+        while True:
+            self._game_count += 1
+            name = f'{self.name}-game{self._game_count:04d}'
+            if not any(each.startswith(name) for each in taken):
+                break
+        path = os.path.join(self.folder, f'{name}.mp4')
+        video = VideoFile(path, FRAMES_PER_SECOND / self._frame_skip, timeout_s=RECORDER_TIMEOUT_S)
+        open(video.part, 'wb').close()  # takes the name before FFmpeg makes the file
+        return video

@@ -3,7 +3,6 @@
 import itertools
 import os
 
-import av
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -14,6 +13,7 @@ from breakout_env.agent.agent import save_agent
 from breakout_env.agent.play import play
 from breakout_env.rendering.video import VideoFile
 from helpers.agents import config_of, small_network
+from helpers.videos import decode
 
 
 class Mover:
@@ -40,20 +40,12 @@ class Album:
         return len(self.pictures) < self.room
 
 
-def record(agent, path, max_seconds=None, overwrite=False, **options):
+def record(agent, path, max_seconds=10_000, overwrite=False, **options):
     """Play games into a video, as ``breakout record`` does."""
-    with VideoFile(path, 15, max_seconds, overwrite) as video:
-        games = list(play(agent, video.show, **options))
+    with VideoFile(path, 15, overwrite) as video:
+        games = list(play(agent, lambda picture: video.show(picture) < 15 * max_seconds, **options))
         video.finish()
     return games
-
-
-def decode(path):
-    """Pictures as (N, H, W, 3), and the length of the video in seconds."""
-    with av.open(str(path)) as container:
-        stream = container.streams.video[0]
-        pictures = np.stack([frame.to_ndarray(format='rgb24') for frame in container.decode(stream)])
-        return pictures, float(stream.duration * stream.time_base)
 
 
 def test_points_and_lives_are_those_of_the_game():
@@ -74,7 +66,7 @@ def test_points_and_lives_are_those_of_the_game():
 
 def test_mp4_shows_all_games_at_the_speed_of_the_console(tmp_path):
     games = record(Mover(), tmp_path / 'games.mp4', games=2, seed=1, epsilon=0)
-    pictures, seconds = decode(tmp_path / 'games.mp4')
+    *_, seconds, pictures = decode(tmp_path / 'games.mp4')
     assert len(pictures) == sum(game.steps + 1 for game in games) == round(seconds * 15)
     assert pictures.shape[1:] == (630, 480, 3) and pictures[20].max() > 150 and 10 < pictures[20].mean() < 100
     assert (pictures[0, 400:560] != pictures[20, 400:560]).any()  # the ball is on its way
@@ -85,7 +77,7 @@ def test_gif_has_exactly_the_colours_of_the_console(tmp_path):
     record(Mover(), tmp_path / 'game.gif', seed=1, epsilon=0, max_seconds=4)
     album = Album(room=60)
     list(play(Mover(), album.show, seed=1, epsilon=0))
-    pictures, seconds = decode(tmp_path / 'game.gif')
+    *_, seconds, pictures = decode(tmp_path / 'game.gif')
     assert 3.9 < seconds < 4.1 and pictures.shape == (60, 420, 320, 3)
     assert (pictures[:, ::2, ::2] == np.stack(album.pictures)).all()
 
@@ -97,7 +89,7 @@ def test_existing_video_is_only_replaced_on_request_and_a_link_stays_one(tmp_pat
         record(Mover(), tmp_path / 'game.mp4', max_seconds=1)
     assert (tmp_path / 'game.mp4').read_text() == 'precious'
     record(Mover(), tmp_path / 'game.mp4', max_seconds=1, overwrite=True)
-    assert (tmp_path / 'game.mp4').is_symlink() and len(decode(tmp_path / 'linked.mp4')[0]) == 15
+    assert (tmp_path / 'game.mp4').is_symlink() and len(decode(tmp_path / 'linked.mp4').pictures) == 15
 
 
 @pytest.mark.parametrize('suffix', ['mp4', 'gif'])
@@ -114,7 +106,7 @@ def test_a_recorded_game_has_the_frame_skip_of_the_agents_training(tmp_path):
     save_agent('agent', small_network().state_dict(), {}, config_of(env=dict(frame_skip=2)))
     words = ['record', '--checkpoint', 'agent', '--out', 'game.gif', '--max-seconds', '2']
     assert CliRunner().invoke(main, words).exit_code == 0
-    pictures, seconds = decode(tmp_path / 'game.gif')
+    *_, seconds, pictures = decode(tmp_path / 'game.gif')
     assert len(pictures) == 60 and 1.9 < seconds < 2.1
 
 

@@ -1,9 +1,10 @@
 """DI-engine still prints while it is imported; that the package does not is tested with its command line."""
 
-import subprocess
 import sys
+
+from helpers.processes import completed
 
 
 def test_upstream_still_prints_while_it_is_imported():
-    done = subprocess.run([sys.executable, '-c', 'import ding.envs'], capture_output=True, text=True, timeout=120)
+    done = completed([sys.executable, '-c', 'import ding.envs'])
     assert 'unmaintained' in done.stderr, 'upstream is quiet now: remove the workaround'

@@ -1,13 +1,12 @@
 """Which processes of an environment leave Ctrl-C to their parent; run/test_terminal.py presses it at a terminal."""
 
-import contextlib
-import multiprocessing
 import signal
+from functools import partial
 
 import pytest
 
 from breakout_env import BreakoutEnv
-from helpers.managers import GameEnv, build, launched
+from helpers.managers import GameEnv, launched
 
 
 def handle_in_own_way(number, frame):
@@ -27,15 +26,6 @@ class OfThisPackage(BreakoutEnv):
     handler = property(lambda self: handler_now())
 
 
-@contextlib.contextmanager
-def ctrl_c(handler):
-    before = signal.signal(signal.SIGINT, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.parametrize(
     'manager, env_class, handler, in_workers',
     [
@@ -45,17 +35,7 @@ def ctrl_c(handler):
         ('subprocess', OfThisPackage, handle_in_own_way, 'handle_in_own_way'),
     ],
 )
-def test_workers_leave_ctrl_c_to_the_process_of_their_manager(manager, env_class, handler, in_workers):
-    with ctrl_c(handler), launched(build(manager, env_class, 2)) as manager:
+def test_workers_leave_ctrl_c_to_the_process_of_their_manager(manager, env_class, handler, in_workers, request):
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, handler)))
+    with launched(manager, env_class, 2) as manager:
         assert set(manager.handler) == {in_workers} and handler_now() == handler.__name__
-
-
-def test_daemons_of_other_libraries_keep_theirs():
-    """gymnasium's AsyncVectorEnv would wait for ever for workers that outlive a Ctrl-C."""
-    context = multiprocessing.get_context('fork')
-    answers = context.SimpleQueue()
-    with ctrl_c(signal.default_int_handler):
-        process = context.Process(target=lambda: answers.put(OfThisPackage({}).handler), daemon=True)
-        process.start()
-    assert answers.get() == 'default_int_handler'
-    process.join()

@@ -43,7 +43,7 @@ def test_events_wait_for_room_on_a_full_disk_and_none_is_torn(tmp_path, caplog):
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnhandledThreadExceptionWarning')
 def test_upstream_still_ends_its_thread_at_the_first_error(tmp_path):
     threads = set(threading.enumerate())
-    writer = SummaryWriter(str(tmp_path))
+    writer = SummaryWriter(str(tmp_path), flush_secs=1)
     (thread,) = set(threading.enumerate()) - threads
     (path,) = tmp_path.iterdir()
     with full_disk(path):

@@ -14,12 +14,10 @@ class AnySequence(RuleBasedStateMachine):
 
     ENVS = 4
 
-    @initialize(reset_inplace=st.booleans(), worker_num=st.integers(1, 4), episode_num=st.sampled_from([2, np.inf]))
-    def start(self, reset_inplace, worker_num, episode_num):
-        self.reset_inplace, self.episode_num = reset_inplace, episode_num
-        self.manager = build_inline(
-            reset_inplace=reset_inplace, worker_num=worker_num, episode_num=episode_num, max_retry=2
-        )
+    @initialize(reset_inplace=st.booleans(), worker_num=st.integers(1, 4))
+    def start(self, reset_inplace, worker_num):
+        self.reset_inplace = reset_inplace
+        self.manager = build_inline(reset_inplace=reset_inplace, worker_num=worker_num, max_retry=2)
         self.launch()
 
     @precondition(lambda self: self.manager.closed)
@@ -29,7 +27,6 @@ class AnySequence(RuleBasedStateMachine):
         self.manager.launch()
         self.copies = [self.copy_of(seed) for seed in range(self.ENVS)]
         self.ready = {env_id: copy.reset() for env_id, copy in enumerate(self.copies)}
-        self.episodes = [0] * self.ENVS
         self.killed = set()
 
     def copy_of(self, seed):
@@ -67,19 +64,14 @@ class AnySequence(RuleBasedStateMachine):
             expected = self.copies[i].step(actions[i])
             self.ready[i] = expected.obs
             if expected.done:
-                self.episodes[i] += 1
-                is_over = self.episodes[i] >= self.episode_num
-                if self.reset_inplace or not is_over:
-                    self.ready[i] = self.copies[i].reset()
+                self.ready[i] = self.copies[i].reset()
                 if self.reset_inplace:
                     expected = expected._replace(obs=self.ready[i])
-                if is_over:
-                    del self.ready[i]
             assert frozen(timestep) == frozen(expected)
         if lost:  # as DI-engine's collectors do
             self.reset([i for i in timesteps if self.copies[i] is None], False)
 
-    @precondition(lambda self: not self.manager.closed and self.manager.takes_batches)
+    @precondition(lambda self: not self.manager.closed)
     @rule(data=st.data(), rounds=st.integers(1, 8))
     def step_halves(self, data, rounds):
         """By the array interface, two steps under way at a time; the last ones may be left to the next call."""
@@ -121,7 +113,6 @@ class AnySequence(RuleBasedStateMachine):
                 assert (batch.reward[row], batch.done[row]) == (expected.reward[0], expected.done)
                 np.testing.assert_array_equal(batch.obs[row], self.ready[i])
                 assert not expected.done or (batch.final_obs[row] == expected.obs).all()
-            self.episodes[i] += expected.done
 
     @precondition(lambda self: not self.manager.closed)
     @rule(ids=st.lists(st.integers(0, 3), min_size=1, unique=True), all_of_them=st.booleans())

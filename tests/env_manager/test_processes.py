@@ -3,20 +3,18 @@
 import os
 import signal
 import sys
-import threading
 import time
-from pathlib import Path
 
 import psutil
 import pytest
 
-from helpers.managers import HANG, SLEEP, GameEnv, assert_consistent, build, launched
-from helpers.processes import Command, completed, is_there, wait_until
+from helpers.managers import SLEEP, assert_consistent, build, launched
+from helpers.processes import Command, alarm_that_raises, completed, is_there, wait_until
 from helpers.resources import children, footprint, grown_since
 
 pytestmark = [pytest.mark.process, pytest.mark.alone, pytest.mark.usefixtures('memory_for_reuse')]
 
-CLOSE_WITHIN_S = 15
+CLOSE_WITHIN_S = 10
 
 
 @pytest.mark.parametrize('how', [signal.SIGKILL, signal.SIGSTOP])
@@ -34,69 +32,28 @@ def test_a_process_that_ends_or_hangs_costs_only_its_own_environments(how, same_
         assert_consistent(manager)
 
 
-MOMENT = Path('moment')
+def interrupt(call, *args):
+    """A Ctrl-C in a call that waits for a worker."""
+    with alarm_that_raises(KeyboardInterrupt(), 0.5), pytest.raises(KeyboardInterrupt):
+        call(*args)
 
 
-class MarkingEnv(GameEnv):
-    """Makes a file when its step goes wrong."""
-
-    def go_wrong(self, action):
-        MOMENT.touch()
-        super().go_wrong(action)
-
-
-def interrupt(call):
-    """A Ctrl-C in a call, when an environment has gone wrong in it."""
-
-    def on_signal(number, frame):
-        raise KeyboardInterrupt
-
-    def press():
-        wait_until(MOMENT.exists)
-        MOMENT.unlink()
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    before, thread = signal.signal(signal.SIGUSR1, on_signal), threading.Thread(target=press)
-    thread.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            call()
-    finally:
-        thread.join()
-        signal.signal(signal.SIGUSR1, before)
-
-
-def half_launch(manager, faults):
-    faults.write_text('hang\n')
-    interrupt(manager.launch)
-
-
-def launch_and(then):
-    def go(manager, faults):
-        manager.launch()
-        manager.step({i: 0 for i in range(4)})
-        then(manager)
-
-    return go
-
-
-MOMENTS = {
-    'half launched': half_launch,
-    'after an interrupted step': launch_and(lambda manager: interrupt(lambda: manager.step({0: HANG, 3: 0}))),
-    'with a stopped worker': launch_and(lambda manager: os.kill(manager.pid[0], signal.SIGSTOP)),
-    'with all workers killed': launch_and(lambda manager: [child.kill() for child in children()]),
-}
-
-
-@pytest.mark.parametrize('moment', MOMENTS)
-def test_close_releases_everything(moment, tmp_path):
+@pytest.mark.parametrize('how', [None, signal.SIGSTOP, signal.SIGKILL])
+def test_close_releases_everything(how, tmp_path):
+    """After a launch that was interrupted, or when all workers have been stopped or killed."""
     faults = tmp_path / 'faults'
 
     def scenario():
-        faults.write_text('')
+        faults.write_text('hang\n' if how is None else '')
         cfgs = [{}, {}, {}, dict(reset_faults=str(faults))]
-        manager = build(env_class=MarkingEnv, env_cfg=cfgs, worker_num=2, retry_waiting_time=0.01, close_timeout=1.0)
-        MOMENTS[moment](manager, faults)
+        manager = build(env_cfg=cfgs, worker_num=2, retry_waiting_time=0.01, close_timeout=1.0)
+        if how is None:
+            interrupt(manager.launch)
+        else:
+            manager.launch()
+            manager.step({i: 0 for i in range(4)})
+            for pid in set(manager.pid):
+                os.kill(pid, how)
         start = time.monotonic()
         manager.close()
         assert manager.closed and time.monotonic() - start < CLOSE_WITHIN_S and not children()
@@ -112,8 +69,8 @@ def test_close_releases_everything(moment, tmp_path):
 
 
 def test_play_continues_after_an_interrupted_step():
-    with launched(env_class=MarkingEnv, worker_num=2) as manager:
-        interrupt(lambda: manager.step({0: SLEEP, 1: 0, 3: 0}))
+    with launched(worker_num=2) as manager:
+        interrupt(manager.step, {0: SLEEP, 1: 0, 3: 0})
         manager.reset()
         assert manager.ready_obs_id == [0, 1, 2, 3] and manager.ticks == [0] * 4
         timesteps = manager.step({i: 0 for i in range(4)})

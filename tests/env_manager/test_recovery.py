@@ -1,4 +1,4 @@
-"""Failures of environments and workers: retries, lost workers and their replacement, with workers in this process."""
+"""Failures of environments and workers: retries, lost workers and their replacement."""
 
 import math
 import os
@@ -45,16 +45,16 @@ def test_a_failed_reset_is_retried(when, retry_type, reset_inplace, faults, tmp_
 
 
 @pytest.mark.parametrize(
-    'fault, max_retry, message',
+    'fault, context, max_retry, message',
     [
-        ('raise', 2, r'max retries\(2\).*planted'),
-        ('kill', 1, r'max retries\(1\), .* has ended'),  # the first kill does not count
+        ('raise', 'inline', 2, r'max retries\(2\).*planted'),
+        ('kill', 'fork', 1, r'max retries\(1\), .* has ended'),  # the first kill does not count
     ],
 )
-def test_a_reset_that_fails_max_retry_times_closes_the_manager(fault, max_retry, message, faults):
+def test_a_reset_that_fails_max_retry_times_closes_the_manager(fault, context, max_retry, message, faults):
     faults.write_text(f'{fault}\n' * 9)
     cfgs = [{}, {}, {}, dict(reset_faults=str(faults))]
-    manager = build_inline(env_cfg=cfgs, worker_num=4, max_retry=max_retry)
+    manager = build_inline(env_cfg=cfgs, worker_num=4, max_retry=max_retry, context=context)
     with pytest.raises(RuntimeError, match=f'(?s)Env 3 reset has exceeded {message}'):
         manager.launch()
     assert manager.closed and faults.read_text().count(fault) == 7
@@ -66,46 +66,33 @@ def test_a_seed_that_an_environment_refuses_is_not_dropped_by_a_retry():
         manager.launch()
 
 
-def test_a_failed_fork_is_retried_to_replace_a_lost_process(monkeypatch):
-    with launched(build_inline(max_retry=2)) as manager:
-        replace = mock.Mock(wraps=manager.pool.replace, side_effect=[OSError(12, 'no memory'), mock.DEFAULT])
-        monkeypatch.setattr(manager.pool, 'replace', replace)
-        kill_worker_of(manager, 0)
-        manager.reset({0: None})
-        assert replace.call_count == 2 and 0 in manager.ready_obs
-
-
 def test_a_worker_lost_in_a_reset_is_replaced(faults):
     cfgs = [{}, {}, {}, dict(reset_faults=str(faults))]
-    with launched(build_inline(env_cfg=cfgs)) as manager:
-        workers = list(manager.pool.workers)
+    with launched(build_inline(env_cfg=cfgs, context='fork')) as manager:
+        pids = manager.pid
         for _ in range(2):
             manager.step({i: 0 for i in range(4)})
         faults.write_text('kill\n')
         manager.reset({3: None})
         assert 3 in manager.ready_obs
-        assert manager.pool.workers[0] is workers[0] and manager.pool.workers[1] is not workers[1] and workers[1].lost
-        assert manager.ticks[0] == 2  # the other worker's games continue
-        timesteps = manager.step({i: 0 for i in range(4)})  # environment 2 was lost beside it, and this reports it
+        # environment 2 was lost beside it, and this reports it; the other worker's games continue
+        timesteps = manager.step({i: 0 for i in range(4)})
         assert [i for i, timestep in timesteps.items() if timestep.info.get('abnormal')] == [2]
         assert_consistent(manager)
-        assert not any(timestep.info.get('abnormal') for timestep in manager.step({i: 0 for i in range(4)}).values())
-
-
-def time_limits(**options):
-    """Of a start, a reset and a step."""
-    with mock.patch.object(pool, 'Command', side_effect=pool.Command) as sent:
-        with launched(build_inline(env_num=3, worker_num=1, **options)) as manager:
-            manager.step({0: 0, 1: 0})
-    return [call.args[2] for call in sent.mock_calls]
+        assert [manager.pid[i] == pids[i] for i in range(4)] == [True, True, False, False] and manager.ticks[0] == 3
 
 
 def test_each_command_has_the_time_limit_of_its_option():
-    connect, reset, step = ('connect_timeout', 7.0), ('reset_timeout', 5.0), ('step_timeout', 2.0)
-    options = dict(step_timeout=2.0, connect_timeout=7.0)
-    assert time_limits(**options, reset_timeout=5.0) == [connect, reset, step]
-    assert time_limits(**options) == [connect, connect, step]
-    assert time_limits(step_timeout=None)[2] == ('step_timeout', math.inf)
+    def limits(**options):
+        with mock.patch.object(pool, 'Command', side_effect=pool.Command) as sent:
+            with launched(build_inline(env_num=3, worker_num=1, **options)) as manager:
+                manager.step({0: 0, 1: 0})
+        return [call.args[2:] for call in sent.mock_calls]
+
+    start, end = ('connect_timeout', 7.0), ('close_timeout', 5.0)
+    options = dict(connect_timeout=7.0, step_timeout=2.0, reset_timeout=5.0)
+    assert limits(**options) == [start, ('reset_timeout', 5.0), ('step_timeout', 2.0), end]
+    assert limits(connect_timeout=7.0, step_timeout=None) == [start, start, ('step_timeout', math.inf), end]
 
 
 @pytest.mark.parametrize('dynamic_seed, different', [(None, 9), (False, 3)])

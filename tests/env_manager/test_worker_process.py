@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import os
-import time
 from functools import partial
 from pathlib import Path
 
@@ -14,22 +13,13 @@ import pytest
 
 from breakout_env.env_manager import pool
 from breakout_env.env_manager.errors import WorkerLost
-from breakout_env.env_manager.options import TimeLimit
+from breakout_env.env_manager.options import EnvManagerOptions
 from breakout_env.utils.busy_cores import waits_more_than_it_runs
 from helpers.managers import MAIN_PID, RAISE, RAISE_AWKWARD, GameEnv, PlantedError, build, kill_worker_of, launched
 from helpers.processes import wait_until
 from helpers.resources import children
 
 pytestmark = pytest.mark.usefixtures('memory_for_reuse')
-
-
-@pytest.mark.parametrize('action, error', [(RAISE, PlantedError), (RAISE_AWKWARD, Exception)])
-def test_an_error_in_a_step_is_raised_with_the_environments_traceback(action, error, same_footprint):
-    manager = build(worker_num=2)
-    manager.launch()
-    with pytest.raises(error, match='(?s)in go_wrong.*planted'):
-        manager.step({0: 0, 1: action, 2: 0, 3: action})
-    assert manager.closed and not children()
 
 
 class FailingInWorkers(GameEnv):
@@ -44,18 +34,20 @@ class NoTimesteps(GameEnv):
         return super().step(action)[:3]
 
 
-def test_a_step_that_returns_no_timestep_ends_the_manager_with_an_error(same_footprint):
-    manager = build(env_class=NoTimesteps, worker_num=2)
-    manager.launch()
-    with pytest.raises(AttributeError, match="(?s)in _step.*no attribute 'info'"):
-        manager.step({0: 0})
-    assert manager.closed and not children()
-
-
-def test_an_error_in_a_constructor_is_raised_by_launch(same_footprint):
-    manager = build(env_class=FailingInWorkers)
-    with pytest.raises(Exception, match='(?s)^environment . raised PlantedError: .*in __init__.*planted'):
+@pytest.mark.parametrize(
+    'env_class, action, error, message',
+    [
+        (GameEnv, RAISE, PlantedError, 'in go_wrong.*planted'),
+        (GameEnv, RAISE_AWKWARD, Exception, 'in go_wrong.*planted'),
+        (NoTimesteps, 0, AttributeError, "in _step.*no attribute 'info'"),
+        (FailingInWorkers, 0, Exception, '^environment . raised PlantedError: .*in __init__.*planted'),
+    ],
+)
+def test_an_error_is_raised_with_the_environments_traceback(env_class, action, error, message, same_footprint):
+    manager = build(env_class=env_class, worker_num=2)
+    with pytest.raises(error, match=f'(?s){message}'):
         manager.launch()
+        manager.step({0: 0, 1: action, 2: 0, 3: action})
     assert manager.closed and not children()
 
 
@@ -73,65 +65,28 @@ class FakeWorker:
 
     env_ids, pid = [0], 1
 
-    def __init__(self, calls=(), computes=False):
-        self.waited_s, self.calls, self.computes = 0.0, iter(calls), computes
+    def __init__(self, calls=()):
+        self.waited_s, self.calls = 0.0, iter(calls)
 
     def send(self, *command):
         return 1
 
-    def has_reply(self, number, wait_s):
+    def receive(self, number, wait_s):
         self.waited_s += wait_s
-        return False
 
     def call_count(self):
         return next(self.calls, 0)
 
-    def is_computing(self):
-        return self.computes
 
-
-def replies_of(workers):
-    return pool.replies_to([pool.send(worker, TimeLimit('reset_timeout', 10.0), 'step') for worker in workers])
-
-
-@pytest.mark.parametrize(
-    'worker, waits_s',
-    [
-        (FakeWorker(), 10),
-        (FakeWorker(computes=True), 100),
-        # four environments are reset, one every 9 seconds, then none
-        (FakeWorker(i // 9 if i < 36 else 4 for i in itertools.count(1)), 46),
-    ],
-    ids=['it does nothing', 'it computes', 'its environments answer'],
-)
-def test_a_worker_is_given_up_after_a_time_without_progress(worker, waits_s):
-    (reply,) = replies_of([worker])
-    assert str(reply.error).endswith('did not answer within 10 s without progress (env.manager.reset_timeout)')
-    assert worker.waited_s == pytest.approx(waits_s, abs=1)
-
-
-def test_workers_that_hang_at_once_are_waited_for_together():
-    workers = [FakeWorker() for _ in range(3)]
-    assert all(type(reply.error) is WorkerLost for reply in replies_of(workers))
-    assert [worker.waited_s for worker in workers] == pytest.approx([10, 0, 0], abs=0.1)
-
-
-def compute(env):
-    end_s = time.process_time() + 0.5
-    while time.process_time() < end_s:
-        pass
-
-
-def test_a_real_workers_progress_is_its_calls_and_its_computing():
-    with launched(env_num=2, worker_num=1) as manager:
-        (worker,) = manager.pool.workers
-        before = worker.call_count()
-        manager.step({0: 0, 1: 0})
-        assert worker.call_count() == before + 2
-        assert wait_until(lambda: not worker.is_computing())
-        number = worker.send('apply', [0], compute)
-        assert wait_until(worker.is_computing)
-        assert worker.has_reply(number, 60.0)
+def test_workers_are_given_up_together_after_a_time_without_progress():
+    # of the first, four environments are reset, one every 9 seconds, then none
+    workers = [FakeWorker(i // 9 if i < 36 else 4 for i in itertools.count(1)), FakeWorker(), FakeWorker()]
+    options = EnvManagerOptions(reset_timeout=10.0)
+    replies = pool.replies_to([pool.send(worker, options, 'reset_timeout', 'reset') for worker in workers])
+    for worker, result, error in replies:
+        assert type(error) is WorkerLost and result is None and worker in workers
+        assert str(error).endswith('did not answer within 10 s without progress (env.manager.reset_timeout)')
+    assert [worker.waited_s for worker in workers] == pytest.approx([46, 0, 0], abs=1)
 
 
 def test_each_environment_has_its_own_time_to_close(tmp_path):

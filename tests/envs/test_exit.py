@@ -3,11 +3,11 @@
 import signal
 import sys
 
-import av
 import psutil
 import pytest
 
 from helpers.processes import Command, completed, run, wait_until
+from helpers.videos import decode
 
 pytestmark = pytest.mark.process
 
@@ -39,8 +39,7 @@ def test_a_killed_process_leaves_no_process_and_a_complete_video(tmp_path, numbe
     assert command.end(number) == -number
     assert len(children) == 1 and wait_until(lambda: not any(child.is_running() for child in children))
     (video,) = folder.iterdir()
-    with av.open(str(video)) as container:
-        assert len(list(container.decode(video=0))) == 31  # what reset left, and 30 steps
+    assert len(decode(video).pictures) == 31  # what reset left, and 30 steps
 
 
 PROGRAM = """

@@ -36,15 +36,13 @@ def test_gymnasiums_and_sb3s_checks_pass_without_a_warning(options):
     env.close()
 
 
-@pytest.mark.parametrize('mode', [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
-def test_many_games_are_those_of_gymnasiums_own_vector(mode):
-    """Lives, and episodes that a limit of steps ends, with the last observation of each where it belongs."""
-    options = dict(noop_max=3, max_episode_steps=40, render_mode='rgb_array')
-    chosen = {} if mode is AutoresetMode.SAME_STEP else dict(autoreset_mode=mode)  # the first is the default
-    ours = gymnasium.make_vec(ENV_ID, 3, manager=dict(worker_num=2), **chosen, **options)
-    given = dict(autoreset_mode=mode)
+def test_many_games_are_those_of_gymnasiums_own_vector():
+    """Lives and time limits end episodes; the last observation of each is where it belongs."""
+    options = dict(noop_max=3, max_episode_frames=160, render_mode='rgb_array')
+    ours = gymnasium.make_vec(ENV_ID, 3, manager=dict(worker_num=2), **options)
+    given = dict(autoreset_mode=AutoresetMode.SAME_STEP)
     theirs = gymnasium.make_vec(ENV_ID, 3, vectorization_mode='sync', vector_kwargs=given, **options)
-    assert ours.metadata['autoreset_mode'] is mode
+    assert ours.metadata['autoreset_mode'] is AutoresetMode.SAME_STEP
     try:
         np.testing.assert_array_equal(ours.reset(seed=2)[0], theirs.reset(seed=2)[0])
         rng, ends = np.random.default_rng(0), np.zeros(2, int)
@@ -54,6 +52,7 @@ def test_many_games_are_those_of_gymnasiums_own_vector(mode):
             *expected, their_infos = theirs.step(actions)
             for one, other in zip(found, expected):
                 np.testing.assert_array_equal(one, other)
+                assert one.dtype == other.dtype
             np.testing.assert_array_equal(infos.get('lives'), their_infos.get('lives'))
             assert ('final_obs' in infos) == ('final_obs' in their_infos)
             for i in np.flatnonzero(their_infos.get('_final_obs', ())):
@@ -65,20 +64,6 @@ def test_many_games_are_those_of_gymnasiums_own_vector(mode):
     finally:
         ours.close()
         theirs.close()
-
-
-def test_an_episode_that_a_limit_ends_has_its_score_in_the_info():
-    options = dict(noop_max=1, fire_on_life_loss=True, is_train=False, clip_reward=False)
-    envs = gymnasium.make_vec(ENV_ID, num_envs=2, max_episode_steps=100, **options)
-    envs.reset(seed=0)
-    rng, points = np.random.default_rng(0), np.zeros(2)
-    for _ in range(100):
-        _, rewards, _, truncations, infos = envs.step(rng.integers(4, size=2))
-        points += rewards
-    assert truncations.all() and points.any()
-    assert infos['final_info']['eval_episode_return'].tolist() == points.tolist()
-    assert infos['final_info']['TimeLimit.truncated'].all() and 'game_return' not in infos['final_info']
-    envs.close()
 
 
 def test_games_lost_with_a_worker_process_count_as_truncated():
@@ -120,16 +105,14 @@ def test_wrong_seeds_are_refused_before_a_game_is_reset():
     envs.reset(seed=0)
     after = [envs.step([1, 1])[0], envs.step([2, 3])[0]]
     envs.reset(seed=0)
-    np.testing.assert_array_equal(envs.step([1, 1])[0], after[0])
+    envs.step([1, 1])
     for seed in ([1], [], [1, 2, 3], np.arange(3)):
         with pytest.raises(ValueError, match=r'the seeds are .*; expected a whole number, or a list of 2 \(num_envs\)'):
             envs.reset(seed=seed)
     for seed in (1.0, -1, True, '1', {0: 1, 1: 2}):
-        for wrong in [seed, [0, seed]]:
+        for refusing, wrong in ((envs, seed), (envs, [0, seed]), (env, seed)):
             with pytest.raises(ValueError, match='the seed is .*; expected a whole number of 0 or more'):
-                envs.reset(seed=wrong)
-        with pytest.raises(ValueError, match='the seed is .*; expected a whole number of 0 or more'):
-            env.reset(seed=seed)
+                refusing.reset(seed=wrong)
     np.testing.assert_array_equal(envs.step([2, 3])[0], after[1])
     for seed in ([3, None], (3, 4), np.arange(3, 5), np.int64(3), 2**70):
         envs.reset(seed=seed)
@@ -139,26 +122,24 @@ def test_wrong_seeds_are_refused_before_a_game_is_reset():
 def test_torchrl_plays_the_games_of_the_vector_environment():
     """Its wrapper looks at ``autoreset_mode`` and takes the last observation of each episode from the infos."""
     torchrl_envs = pytest.importorskip('torchrl.envs')
-    options = dict(num_envs=2, noop_max=3, max_episode_steps=30, manager=dict(worker_num=1))
+    options = dict(num_envs=2, noop_max=3, max_episode_frames=120, manager=dict(worker_num=1))
     envs, twin = (gymnasium.make_vec(ENV_ID, **options) for _ in range(2))
-    first, _ = twin.reset(seed=0)
+    twin.reset(seed=0)
     with contextlib.closing(torchrl_envs.GymWrapper(envs)) as wrapped:
         torch.manual_seed(0)
         played = wrapped.rollout(70, auto_reset=False, tensordict=wrapped.reset(seed=0), break_when_any_done=False)
     ends = 0
     for step in played.unbind(1):
-        np.testing.assert_array_equal(step['observation'], first)
-        first, rewards, terminations, truncations, infos = twin.step(step['action'].argmax(-1))
-        last = first.copy()
+        last, rewards, terminations, truncations, infos = twin.step(step['action'].argmax(-1))
         ended = terminations | truncations
         for i in np.flatnonzero(ended):
             last[i] = infos['final_obs'][i]
         ends += ended.sum()
         np.testing.assert_array_equal(step['next', 'observation'], last)
-        for key, values in dict(reward=rewards, terminated=terminations, truncated=truncations).items():
-            np.testing.assert_array_equal(step['next', key].squeeze(-1), values)
+        np.testing.assert_array_equal(step['next', 'reward'].squeeze(-1), rewards)
+        np.testing.assert_array_equal(step['next', 'done'].squeeze(-1), ended)
         if ended.all():  # TorchRL resets all games then
-            first, _ = twin.reset()
+            twin.reset()
     assert ends >= 4
     twin.close()
 
@@ -190,14 +171,11 @@ def test_the_guides_examples_run_as_printed_and_record_a_video(tmp_path):
 @pytest.mark.parametrize(
     'program, options, saved',
     [
-        ('sb3_ppo', ['--total-timesteps=32', '--num-envs=2', '--num-steps=16', '--eval-games=1'], 'zip'),
-        (
-            'cleanrl_dqn',
-            ['--total-timesteps=400', '--num-envs=2', '--learning-starts=380', '--buffer-size=1000', '--batch-size=4'],
-            'pt',
-        ),
+        ('sb3_ppo', 'total-timesteps=32 num-envs=2 num-steps=16 eval-games=1', 'zip'),
+        ('cleanrl_dqn', 'total-timesteps=400 num-envs=2 learning-starts=380 buffer-size=1000 batch-size=4', 'pt'),
     ],
 )
 def test_the_examples_of_other_libraries_train(program, options, saved, tmp_path):
-    run([sys.executable, ROOT / 'examples' / 'gymnasium_users' / f'{program}.py', *options], tmp_path)
+    words = [f'--{option}' for option in options.split()]
+    run([sys.executable, ROOT / 'examples' / 'gymnasium_users' / f'{program}.py', *words], tmp_path)
     assert (tmp_path / f'{program}_breakout.{saved}').is_file()

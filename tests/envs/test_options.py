@@ -35,7 +35,6 @@ def test_an_error_names_the_option_the_wrong_value_and_what_is_allowed(name, fie
         (dict(max_episode_frames=20), '`noop_max` (30) and two steps of `frame_skip` (4) take'),
         (dict(env_id='PongNoFrameskip-v4'), 'plays no other game'),
         (dict(collector=3), '`collector` is 3 (int); expected a dict of options'),
-        (dict(obs_plus_prev_action_reward=True), 'remove the option'),
         (dict(frame_stak=1), 'did you mean `frame_stack`'),
         (dict(evaluator=dict(max_episode_frame=1)), '`evaluator.max_episode_frame` is unknown; did you mean `max_epi'),
         (dict(env_id='Breakout-v4'), 'as many frames as `frame_skip` says'),
@@ -49,29 +48,25 @@ def test_error_messages(cfg, message):
 
 
 def test_the_top_applies_to_both_roles_and_a_section_to_one():
-    cfg = EasyDict(
-        frame_skip=3,
-        noop_max=7,
-        repeat_action_probability=0.25,
-        collector=dict(life_loss_penalty=-1, noop_max=8),
-        evaluator=dict(random_action_probability=0.01, fire_on_life_loss=False),
-    )
+    sections = dict(collector=dict(noop_max=8), evaluator=dict(random_action_probability=0.01, fire_on_life_loss=False))
+    cfg = EasyDict(frame_skip=3, noop_max=7, repeat_action_probability=0.25, **sections)
     train, evaluation = (BreakoutOptions.from_config({**cfg, 'is_train': flag}) for flag in (True, False))
-    assert (train.frame_skip, evaluation.frame_skip) == (3, 3)
-    assert (train.repeat_action_probability, evaluation.repeat_action_probability) == (0.25, 0.25)
-    assert (train.noop_max, evaluation.noop_max) == (8, 7)
-    assert (train.life_loss_penalty, evaluation.life_loss_penalty) == (-1, 0)
-    assert (train.random_action_probability, evaluation.random_action_probability) == (0, 0.01)
-    assert evaluation.fire_on_life_loss is False
+    for name, values in dict(
+        frame_skip=(3, 3),
+        repeat_action_probability=(0.25, 0.25),
+        noop_max=(8, 7),
+        random_action_probability=(0, 0.01),
+        fire_on_life_loss=(False, False),
+    ).items():
+        assert (getattr(train, name), getattr(evaluation, name)) == values
 
 
 def test_reward_shaping_at_the_top_does_not_change_evaluation():
     shaped = dict(clip_reward=True, episodic_life=True, life_loss_penalty=-1.0, late_start_probability=1.0)
     for o in (options(is_train=False, **shaped), options(is_train=False)):
-        assert (o.clip_reward, o.episodic_life, o.life_loss_penalty, o.fire_on_life_loss) == (False, False, 0, True)
-        assert o.late_start_probability == 0
+        assert o.fire_on_life_loss and not any(getattr(o, name) for name in shaped)
     asked = options(is_train=False, evaluator=shaped)
-    assert (asked.clip_reward, asked.episodic_life, asked.life_loss_penalty) == (True, True, -1)
+    assert {name: getattr(asked, name) for name in shaped} == shaped
 
 
 @pytest.mark.parametrize(
@@ -85,7 +80,7 @@ def test_reward_shaping_at_the_top_does_not_change_evaluation():
 )
 def test_the_env_ids_of_dizoo_mean_what_they_mean_there(env_id, sticky):
     assert options(env_id=env_id).frame_skip == 4
-    o = options(env_id=env_id, frame_skip=3, obs_plus_prev_action_reward=False)
+    o = options(env_id=env_id, frame_skip=3)
     assert (o.repeat_action_probability, o.frame_skip, o.obs_dtype) == (sticky, 3, 'float32')
     named = options(env_id=env_id, repeat_action_probability=0.1, collector=dict(frame_skip=2, obs_dtype='uint8'))
     assert (named.repeat_action_probability, named.frame_skip, named.obs_dtype) == (0.1, 2, 'uint8')

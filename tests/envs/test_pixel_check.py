@@ -3,16 +3,12 @@
 import gym
 import numpy as np
 import pytest
-import torch
 from ding.envs import get_vec_env_setting
 from ding.model import DQN
 from ding.utils import BUFFER_REGISTRY, MODEL_REGISTRY
 
 from breakout_env import BreakoutEnv, FrameReplayBuffer
-from breakout_env.envs.pixel_check import check_default_dtype
-from breakout_env.run.config import checked_config
 from helpers.configs import NAMES, compiled
-from helpers.processes import ROOT
 
 SMALL = dict(encoder_hidden_size_list=[4, 4, 4, 8])
 SCALING = dict(type='pixel_dqn', import_names=NAMES, **SMALL)
@@ -80,19 +76,3 @@ def test_pairs_that_do_not_fit_are_refused(env, model, message):
     create = dict(replay_buffer=dict(type='their_frames', import_names=NAMES)) if model.pop('frame', False) else {}
     with pytest.raises(ValueError, match=message):
         BreakoutEnv.check_config(compiled(dict(cuda=False, model=model), env=env, **create))
-
-
-def test_breakout_train_fills_in_the_sizes_that_are_left_out():
-    config = str(ROOT / 'configs' / 'breakout_dqn_config.py')
-    sizes = {'policy.model.obs_shape': None, 'policy.model.action_shape': None}
-    cfg = checked_config(config, 0, {'env.screen_size': 42, **sizes})
-    assert (cfg.policy.model.obs_shape, cfg.policy.model.action_shape) == ([4, 42, 42], 4)
-
-
-def test_another_default_type_of_pytorch_is_refused_by_name():
-    torch.set_default_dtype(torch.float64)
-    try:
-        with pytest.raises(ValueError, match="PyTorch's default type is torch.float64.*expected torch.float32"):
-            check_default_dtype()
-    finally:
-        torch.set_default_dtype(torch.float32)

@@ -17,7 +17,6 @@ import treetensor.numpy as tnp
 from ding.envs import BaseEnv, BaseEnvTimestep, get_env_manager_cls
 from easydict import EasyDict
 
-from breakout_env.env_manager.errors import InlineCrash
 from breakout_env.env_manager.workers import InlineWorker
 from helpers.processes import wait_until
 
@@ -100,14 +99,12 @@ class GameEnv(BaseEnv):
         return np.array([reward], np.float32), done, info
 
     def go_wrong(self, action):
-        in_process = os.getpid() == MAIN_PID
         if action == RAISE:
             raise PlantedError('planted')
         if action == RAISE_AWKWARD:
             raise AwkwardError('planted', 2)
-        if action == KILL and in_process:
-            raise InlineCrash
         if action == KILL:
+            assert os.getpid() != MAIN_PID, 'this needs a manager with processes'
             os.kill(os.getpid(), signal.SIGKILL)
         if action == HANG:
             collections.deque(itertools.repeat(0), maxlen=0)  # in C: no Python code runs, not even a signal handler
@@ -179,7 +176,7 @@ def kill_worker_of(manager, env_id):
     """As the system's out-of-memory killer would do; returns when the worker has ended."""
     worker = worker_of(manager, env_id)
     if isinstance(worker, InlineWorker):
-        worker.kill()
+        worker.alive = False
     else:
         os.kill(worker.pid, signal.SIGKILL)
         assert wait_until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_ZOMBIE)

@@ -129,12 +129,10 @@ def test_list_of_saves_that_names_other_files_is_damaged(name, value):
     assert 'run/resume/pairs.json is damaged' in refusal('train', '--resume', 'run', '--device', 'cpu')
 
 
-@pytest.mark.parametrize('kind', ['truncated', 'missing'])
-def test_damaged_rom_is_refused_before_ale_would_end_the_process(kind, monkeypatch):
-    if kind == 'truncated':
-        Path('truncated.bin').write_bytes(Path(roms.get_rom_path('breakout')).read_bytes()[:1000])
-    monkeypatch.setattr(roms, 'get_rom_path', lambda name: f'{kind}.bin')
+def test_damaged_rom_is_refused_before_ale_would_end_the_process(monkeypatch):
+    Path('truncated.bin').write_bytes(Path(roms.get_rom_path('breakout')).read_bytes()[:1000])
+    monkeypatch.setattr(roms, 'get_rom_path', lambda name: 'truncated.bin')
     env = BreakoutEnv({})
-    with pytest.raises(ValueError, match=f'{kind}.bin is not the ROM of Breakout'):
+    with pytest.raises(ValueError, match='truncated.bin is not the ROM of Breakout'):
         env.reset()
     env.close()

@@ -11,7 +11,7 @@ from easydict import EasyDict
 from breakout_env import BreakoutEnv
 from breakout_env.replay.rollout_buffer import RolloutBuffer
 from breakout_env.worker.rollout_collector import RolloutCollector
-from helpers.managers import KILL, advance, build, build_inline, observe
+from helpers.managers import KILL, advance, build, observe
 
 ENVS, STEPS, GAMMA, SEED = 3, 40, 0.9, 5
 
@@ -96,7 +96,7 @@ def test_a_lost_worker_costs_its_environments_a_step_and_their_games():
     def act(obs):
         return KILL if next(acted) in (21, 50) else int(obs.sum()) % 4
 
-    collector = collector_of(build_inline(env_num=5), act, 5, 12)
+    collector = collector_of(build(env_num=5, worker_num=2), act, 5, 12)
     rollouts = [collector.collect() for _ in range(2)]
     states = [rollout['obs'].numpy().copy().view(np.uint64).reshape(12, 5, 2).tolist() for rollout in rollouts]
     lost = [(rollout['weight'] == 0).sum().item() for rollout in rollouts]
