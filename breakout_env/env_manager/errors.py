@@ -1,4 +1,4 @@
-"""What goes wrong in workers."""
+"""What goes wrong in workers, and in calls of an env manager."""
 
 
 class WorkerLost(RuntimeError):
@@ -22,3 +22,15 @@ class EnvFailed(Exception):
 
 class ResetFailed(RuntimeError):
     """An environment could not be reset in all attempts."""
+
+
+class EnvNotReady(RuntimeError):
+    """The caller steps an environment that is done or needs a reset."""
+
+
+class StepPending(RuntimeError):
+    """The caller steps an environment whose last step is still under way."""
+
+
+class NoStepPending(RuntimeError):
+    """The caller waits for a step where none is under way."""

@@ -16,7 +16,7 @@ from ding.utils import ENV_MANAGER_REGISTRY, render
 from easydict import EasyDict
 
 from ..utils.options import describe
-from .errors import ResetFailed, WorkerLost
+from .errors import EnvNotReady, NoStepPending, ResetFailed, StepPending, WorkerLost
 from .options import EnvManagerOptions
 from .pool import Command, WorkerPool, replies_to, send
 from .recovery import Recovery
@@ -217,7 +217,7 @@ class GroupEnvManager(BaseEnvManager):
 
     def send(self, actions: np.ndarray, env_ids: Sequence[int], with_infos: bool = False) -> None:
         """Begin a step of some environments. ``actions`` has an integer for each; ``with_infos`` makes ``recv`` return
-        the ``info`` of all of them. A RuntimeError if one does not wait for an action.
+        the ``info`` of all of them. Raises ``StepPending`` or ``EnvNotReady`` if one does not wait for an action.
         """
         self._check_closed()
         if not self.takes_batches:
@@ -235,10 +235,10 @@ class GroupEnvManager(BaseEnvManager):
 
     def recv(self, out: np.ndarray | None = None) -> StepBatch:
         """Wait for the oldest step under way; may be repeated after an interruption. The observations go into ``out``
-        if given. A RuntimeError without a step under way; raises what an environment raised, and closes the manager.
+        if given. Raises ``NoStepPending``, and what an environment raised; the manager is closed then.
         """
         if not self._underway:
-            raise RuntimeError('recv was called without a step under way; call send first')
+            raise NoStepPending('recv was called without a step under way; call send first')
         step = self._underway[0]
         env_ids = list(step.actions)
         replies = self._await_replies(step, env_ids)
@@ -269,10 +269,10 @@ class GroupEnvManager(BaseEnvManager):
         states = {i: self._env_states.get(i) for i in env_ids}
         not_ready = {i: state.name if state else 'unknown' for i, state in states.items() if state != EnvState.RUN}
         if not_ready:
-            raise RuntimeError(f'step expects environments in state RUN; found {not_ready}')
+            raise EnvNotReady(f'step expects environments in state RUN; found {not_ready}')
         for step in self._underway:
             if pending := states.keys() & step.actions.keys():
-                raise RuntimeError(f'a step of environments {sorted(pending)} is under way; call recv first')
+                raise StepPending(f'a step of environments {sorted(pending)} is under way; call recv first')
 
     def _start_step(self, actions: Mapping[int, object], changed_only: bool) -> _Step:
         """Ask the workers for a step. ``changed_only``: whether they leave out replies that have only an info."""

@@ -31,7 +31,8 @@ class EnvManagerOptions(Options):
     process managers with this option; without it, the last observation of the episode, as in its ``base``."""
     step_timeout: Seconds | None = 60.0
     """(float | None) Seconds without progress in a step of a process's environments, after which the process is
-    lost. A call of an environment that returns is progress. None for no limit."""
+    lost. A call of an environment that returns is progress; while the process computes, or waits for a core, a second
+    counts a tenth. None for no limit."""
     reset_timeout: Seconds | None = None
     """(float | None) Seconds without progress in a reset, likewise; None for the value of ``connect_timeout``."""
     retry_waiting_time: Annotated[float, Between(0.0, DAY_S)] = 0.1

@@ -19,6 +19,9 @@ from .workers import InlineWorker, Outcome, Worker, WorkerProcess
 
 logger = logging.getLogger(__name__)
 SLICE_S = 1.0  # the longest wait at a time
+# How much a second counts in which a worker computes: on a busy machine it may wait long for a core, and an endless
+# loop has to end.
+COMPUTING_COUNTS = 0.1
 
 
 @dataclass
@@ -46,7 +49,12 @@ class Command:
     def count(self, waited_s: float) -> None:
         """Count a time of waiting in which no reply came."""
         calls_before, self.calls = self.calls, self.worker.call_count()
-        self.idle_s = self.idle_s + waited_s if self.calls == calls_before else 0.0
+        if self.calls != calls_before:
+            self.idle_s = 0.0
+        elif self.limit != 'close_timeout' and self.worker.is_computing():
+            self.idle_s += waited_s * COMPUTING_COUNTS
+        else:
+            self.idle_s += waited_s
 
 
 def send(worker: Worker, options: EnvManagerOptions, limit: str, command: str, *args: object) -> Command:

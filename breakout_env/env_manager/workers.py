@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 from ding.utils import CloudPickleWrapper
 
 from ..compat import multiprocessing_forks  # noqa: F401  # before a worker is started
@@ -33,6 +34,12 @@ class _Worker:
     def call_count(self) -> int:
         """How many calls of its environments have returned."""
         return self._shared.call_count(self.env_ids)
+
+    def is_computing(self) -> bool:
+        """Whether it computes or waits for a core."""
+        with contextlib.suppress(psutil.Error):  # it has ended
+            return bool(psutil.Process(self.pid).status() == psutil.STATUS_RUNNING)
+        return False
 
     def _ended(self, how: str = 'for good; reset its environments to start another') -> Outcome:
         return None, WorkerEnded(f'worker process {self.pid} has ended ({how})')

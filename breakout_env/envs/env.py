@@ -174,7 +174,7 @@ class BreakoutEnv(BaseEnv):
             ...         self.sensor = self.own(Sensor('/dev/ttyUSB0'), Sensor.disconnect)
         """
 
-    def own(self, resource: _Resource, release: Callable[[_Resource], object] = methodcaller('close')) -> _Resource:
+    def own(self, resource: _Resource, release: Callable[[_Resource], object] | None = None) -> _Resource:
         """Hand over a resource that was just opened. The environment releases it once: in ``close``, after an error in
         ``reset`` or ``step``, at garbage collection, or when the interpreter exits, and only in the process that handed
         it over. ``close`` also deletes the attribute that holds it, and copies do not get it.
@@ -184,10 +184,15 @@ class BreakoutEnv(BaseEnv):
             release: Called with the resource; its ``close`` by default. A failure is logged. It must not refer to the
                 environment, which could not be garbage collected then.
         Raises:
-            ValueError: If the resource is a number or None.
+            ValueError: If the resource is a number or None, or ``release`` is not a function of the resource.
         """
         if resource is None or isinstance(resource, int):  # other attributes may have this value
             raise ValueError(f'the resource is {describe(resource)}; expected an object, such as os.fdopen returns')
+        if release is None and callable(getattr(resource, 'close', None)):
+            release = methodcaller('close')
+        if not callable(release) or getattr(release, '__self__', None) is self:
+            found = f'the release of {describe(resource)} is {describe(release)}'
+            raise ValueError(f'{found}; expected a function of the resource, not a method of the environment')
         self._resources.own(type(resource).__name__, resource, release)
         return resource
 

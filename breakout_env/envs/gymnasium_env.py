@@ -5,18 +5,19 @@ Importing ``breakout_env`` registers the id; ``gymnasium.make('breakout_env:brea
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import ale_py
 import gymnasium
 import numpy as np
+from ding.envs import BaseEnvTimestep
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from ..env_manager.manager import GroupEnvManager
 from ..env_manager.shared_buffers import is_abnormal
 from ..utils.game_constants import FRAMES_PER_SECOND, SCREEN_SHAPE
-from ..utils.options import checked_seed, describe, validate
+from ..utils.options import Between, checked_seed, describe, validate
 from .env import ENV_COUNT, BreakoutEnv, whole_numbers
 from .options import BreakoutOptions
 
@@ -102,6 +103,26 @@ class GymnasiumBreakout(gymnasium.Env):
         self._env.close()
 
 
+class _LimitedEnv(BreakoutEnv):
+    """``BreakoutEnv`` whose episodes are truncated after a number of steps, as by gymnasium's ``TimeLimit``."""
+
+    def __init__(self, cfg: Mapping, max_episode_steps: int) -> None:
+        super().__init__(cfg)
+        self._max_episode_steps = max_episode_steps
+
+    def reset(self) -> np.ndarray:
+        self._steps = 0
+        return super().reset()
+
+    def step(self, action: object) -> BaseEnvTimestep:
+        timestep = super().step(action)
+        self._steps += 1
+        if timestep.done or self._steps < self._max_episode_steps:
+            return timestep
+        end = {'eval_episode_return': np.float32(self._game.episode_points), 'TimeLimit.truncated': True}
+        return timestep._replace(done=True, info={**timestep.info, **end})
+
+
 class GymnasiumBreakoutVector(VectorEnv):
     """Many games in a process for each core, by ``GroupEnvManager``, with ``AutoresetMode.SAME_STEP``: the step that
     ends an episode returns the first observation of the next one, and has the last one and its infos as
@@ -122,16 +143,19 @@ class GymnasiumBreakoutVector(VectorEnv):
         num_envs: int = 1,
         render_mode: str | None = None,
         manager: Mapping | None = None,
+        max_episode_steps: int | None = None,
         **options: object,
     ) -> None:
         """Check all options; a ValueError names a wrong one.
 
         Arguments:
             manager: ``EnvManagerOptions``, such as ``worker_num``.
+            max_episode_steps: Steps after which an episode is truncated; None for no limit.
             render_mode, options: As of ``GymnasiumBreakout``.
         """
         num_envs = validate('option', 'num_envs', num_envs, ENV_COUNT)
         validate('option', 'render_mode', render_mode, Literal[None, 'rgb_array'])
+        validate('option', 'max_episode_steps', max_episode_steps, Annotated[int, Between(1, 2**31)] | None)
         self.num_envs, self.render_mode = num_envs, render_mode
         single = GymnasiumBreakout(render_mode, **options)
         self.autoreset_mode = AutoresetMode.SAME_STEP  # as gymnasium's vectors have it, for TorchRL
@@ -139,7 +163,8 @@ class GymnasiumBreakoutVector(VectorEnv):
         self.single_observation_space, self.single_action_space = single.observation_space, single.action_space
         self.observation_space = batch_space(single.observation_space, num_envs)
         self.action_space = batch_space(single.action_space, num_envs)
-        make = partial(BreakoutEnv, dict(options, render_mode=render_mode))
+        cfg = dict(options, render_mode=render_mode)
+        make = partial(BreakoutEnv, cfg) if max_episode_steps is None else partial(_LimitedEnv, cfg, max_episode_steps)
         self._manager = GroupEnvManager([make] * num_envs, manager)
         if not self._manager.takes_batches:
             raise ValueError('gymnasium needs an env manager with auto_reset=True and without episode_num')

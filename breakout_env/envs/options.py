@@ -12,7 +12,9 @@ DI_ENGINE_KEYS = frozenset(
     + ['collector_env_num', 'evaluator_env_num']
 )
 # Keys of configs written for dizoo.atari: the name of the game, and some that dizoo does not read either.
-DIZOO_KEYS = frozenset(['env_id', 'exp_name', 'collector_batch_size', 'evaluator_batch_size', 'episode_num'])
+DIZOO_KEYS = frozenset(
+    ['env_id', 'obs_plus_prev_action_reward', 'exp_name', 'collector_batch_size', 'evaluator_batch_size', 'episode_num']
+)
 # Evaluation ignores these unless its own section sets them, so that a config that shapes the reward still reports the
 # game's score.
 TRAINING_ONLY = frozenset(['episodic_life', 'clip_reward', 'life_loss_penalty', 'late_start_probability'])
@@ -89,6 +91,11 @@ class BreakoutOptions(Options):
         cfg = as_dict('the config of BreakoutEnv', cfg)
         top = cls.read(cfg)
         sections = {name: cls._section_values(name, cfg.get(name)) for name in ('collector', 'evaluator')}
+        if cfg.get('obs_plus_prev_action_reward', False) is not False:
+            raise ValueError(
+                'env option `obs_plus_prev_action_reward` is on; BreakoutEnv returns screens only '
+                '(`frame_stack` of them), so remove the option'
+            )
         values: dict[str, object] = {} if top.is_train else dict(EVALUATION_DEFAULTS)
         if 'env_id' in cfg:
             values.update(_values_of(cfg['env_id']))

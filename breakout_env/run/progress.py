@@ -22,6 +22,7 @@ from ding.worker.learner import BaseLearner, LearnerHook, register_learner_hook
 
 from .._version import __version__
 from ..compat.ding_call_hook import CallHook
+from ..compat.openmp_spin_count import spinning_warning
 from ..compat.tensorboardx_disk_full import retry_writes
 from ..policy.learner import check_finite
 from ..utils import run_registry
@@ -85,6 +86,8 @@ class ProgressHook(LearnerHook):
         retry_writes(engine.tb_logger)
         progress = RunProgress(engine, self._options.model_copy(update=limits_of_ding()))
         engine.run_progress = progress  # lives as long as the learner
+        if not engine.policy.get_attribute('cfg').cuda and (slow := spinning_warning(torch.get_num_threads())):
+            progress.warn(slow)
         # before log_show, which empties the learner's buffer of values
         engine.register_hook(CallHook('progress_poll', 0, progress.after_update, position='after_iter'))
         engine.register_hook(CallHook('progress_budget', 0, progress.before_update, position='before_iter'))

@@ -12,6 +12,7 @@ from ding.envs import BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import EnvState
 
 from breakout_env import BreakoutEnv, GroupEnvManager, GroupEnvManagerV2
+from breakout_env.env_manager.errors import EnvNotReady, NoStepPending, StepPending
 from helpers.managers import GameEnv, build, frozen, launched
 from helpers.resources import children
 
@@ -174,17 +175,17 @@ def test_calls_about_environments_that_are_not_there_or_not_ready_are_refused():
             manager.step({0: 0})
         with pytest.raises(ValueError, match='found no environments .4.; expected 0 to 3'):
             manager.reset({4: None})
-        with pytest.raises(RuntimeError, match="expects environments in state RUN; found {0: 'DONE', 4: 'unknown'}"):
+        with pytest.raises(EnvNotReady, match="expects environments in state RUN; found {0: 'DONE', 4: 'unknown'}"):
             manager.step({0: 0, 1: 0, 4: 0})
         assert manager.ready_obs_id == [1, 2, 3] and manager.ticks[1] == 0
 
 
 def test_a_step_is_sent_once_and_received_once():
     with launched(worker_num=2) as manager:
-        with pytest.raises(RuntimeError, match='call send first'):
+        with pytest.raises(NoStepPending, match='call send first'):
             manager.recv()
         manager.send(np.zeros(2, np.int64), [0, 1])
-        with pytest.raises(RuntimeError, match=r'a step of environments \[1\] is under way; call recv first'):
+        with pytest.raises(StepPending, match=r'a step of environments \[1\] is under way; call recv first'):
             manager.send(np.zeros(3, np.int64), [1, 2, 3])
         with pytest.raises(ValueError, match='3 actions for 2 environments'):
             manager.send(np.zeros(3, np.int64), [2, 3])

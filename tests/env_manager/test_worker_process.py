@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import time
 from functools import partial
 from pathlib import Path
 
@@ -65,8 +66,8 @@ class FakeWorker:
 
     env_ids, pid = [0], 1
 
-    def __init__(self, calls=()):
-        self.waited_s, self.calls = 0.0, iter(calls)
+    def __init__(self, calls=(), computes=False):
+        self.waited_s, self.calls, self.computes = 0.0, iter(calls), computes
 
     def send(self, *command):
         return 1
@@ -76,6 +77,9 @@ class FakeWorker:
 
     def call_count(self):
         return next(self.calls, 0)
+
+    def is_computing(self):
+        return self.computes
 
 
 def test_workers_are_given_up_together_after_a_time_without_progress():
@@ -87,6 +91,31 @@ def test_workers_are_given_up_together_after_a_time_without_progress():
         assert type(error) is WorkerLost and result is None and worker in workers
         assert str(error).endswith('did not answer within 10 s without progress (env.manager.reset_timeout)')
     assert [worker.waited_s for worker in workers] == pytest.approx([46, 0, 0], abs=1)
+
+
+@pytest.mark.parametrize('limit, waited_s', [('reset_timeout', 100), ('close_timeout', 10)])
+def test_a_worker_that_computes_has_ten_times_as_long_unless_it_closes(limit, waited_s):
+    worker = FakeWorker(computes=True)
+    pool.replies_to([pool.send(worker, EnvManagerOptions(reset_timeout=10.0, close_timeout=10.0), limit, 'reset')])
+    assert worker.waited_s == pytest.approx(waited_s, abs=1)
+
+
+def compute(env):
+    end_s = time.process_time() + 0.5
+    while time.process_time() < end_s:
+        pass
+
+
+def test_a_real_workers_progress_is_its_calls_and_its_computing():
+    with launched(env_num=2, worker_num=1) as manager:
+        (worker,) = manager.pool.workers
+        before = worker.call_count()
+        manager.step({0: 0, 1: 0})
+        assert worker.call_count() == before + 2
+        assert wait_until(lambda: not worker.is_computing())
+        number = worker.send('apply', [0], compute)
+        assert wait_until(worker.is_computing)
+        assert worker.receive(number, 60.0) is not None
 
 
 def test_each_environment_has_its_own_time_to_close(tmp_path):

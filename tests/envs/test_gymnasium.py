@@ -66,6 +66,20 @@ def test_many_games_are_those_of_gymnasiums_own_vector():
         theirs.close()
 
 
+def test_an_episode_that_a_limit_ends_has_its_score_in_the_info():
+    options = dict(noop_max=1, fire_on_life_loss=True, is_train=False, clip_reward=False)
+    envs = gymnasium.make_vec(ENV_ID, num_envs=2, max_episode_steps=100, **options)
+    envs.reset(seed=0)
+    rng, points = np.random.default_rng(0), np.zeros(2)
+    for _ in range(100):
+        _, rewards, _, truncations, infos = envs.step(rng.integers(4, size=2))
+        points += rewards
+    assert truncations.all() and points.any()
+    assert infos['final_info']['eval_episode_return'].tolist() == points.tolist()
+    assert infos['final_info']['TimeLimit.truncated'].all() and 'game_return' not in infos['final_info']
+    envs.close()
+
+
 def test_games_lost_with_a_worker_process_count_as_truncated():
     envs = gymnasium.make_vec(ENV_ID, num_envs=2, render_mode='rgb_array', manager=dict(worker_num=2))
     first, _ = envs.reset(seed=0)

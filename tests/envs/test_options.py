@@ -35,6 +35,7 @@ def test_an_error_names_the_option_the_wrong_value_and_what_is_allowed(name, fie
         (dict(max_episode_frames=20), '`noop_max` (30) and two steps of `frame_skip` (4) take'),
         (dict(env_id='PongNoFrameskip-v4'), 'plays no other game'),
         (dict(collector=3), '`collector` is 3 (int); expected a dict of options'),
+        (dict(obs_plus_prev_action_reward=True), 'remove the option'),
         (dict(frame_stak=1), 'did you mean `frame_stack`'),
         (dict(evaluator=dict(max_episode_frame=1)), '`evaluator.max_episode_frame` is unknown; did you mean `max_epi'),
         (dict(env_id='Breakout-v4'), 'as many frames as `frame_skip` says'),
@@ -80,7 +81,7 @@ def test_reward_shaping_at_the_top_does_not_change_evaluation():
 )
 def test_the_env_ids_of_dizoo_mean_what_they_mean_there(env_id, sticky):
     assert options(env_id=env_id).frame_skip == 4
-    o = options(env_id=env_id, frame_skip=3)
+    o = options(env_id=env_id, frame_skip=3, obs_plus_prev_action_reward=False)
     assert (o.repeat_action_probability, o.frame_skip, o.obs_dtype) == (sticky, 3, 'float32')
     named = options(env_id=env_id, repeat_action_probability=0.1, collector=dict(frame_skip=2, obs_dtype='uint8'))
     assert (named.repeat_action_probability, named.frame_skip, named.obs_dtype) == (0.1, 2, 'uint8')
