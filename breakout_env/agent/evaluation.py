@@ -165,10 +165,7 @@ def evaluate(
         max_episode_frames: Emulator frames after which a game is cut off.
         on_step: Called after each step with the number of agent steps so far and the games that have ended, for
             progress.
-    Returns:
-        What was found, the games by number.
     Raises:
-        ValueError: If an argument is not allowed.
         RuntimeError: If a game keeps losing its process, or an environment cannot be reset.
 
     Examples:

@@ -6,7 +6,6 @@ docs/experiments.md has the figures.
 
 import logging
 import math
-import pickle
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -75,16 +74,14 @@ def _read_checkpoint(path: str | Path) -> Mapping[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')  # about formats that are then rejected
             content = torch.load(path, map_location='cpu', weights_only=True)
-    except pickle.UnpicklingError as error:
-        logger.debug('%s', error)
-        # not PyTorch's own message, which proposes to load the file anyway and so to run what is in it
-        reason = 'it is damaged, or holds Python objects other than tensors and numbers (none of them was run)'
     except Exception as error:  # torch.load raises nearly anything, depending on what the bytes happen to say
         logger.debug('%s', error)
-        reason = 'it is truncated, damaged, or has another format'
-    else:
-        return content if isinstance(content, Mapping) else {}
-    raise ValueError(f'{path} is neither a checkpoint nor an agent in safetensors: {reason}')
+        # not PyTorch's own message, which proposes to load the file anyway and so to run what is in it
+        raise ValueError(
+            f'{path} is neither a checkpoint nor an agent in safetensors: it is damaged, has another format, or holds '
+            'Python objects other than tensors and numbers (none of them was run)'
+        ) from None
+    return content if isinstance(content, Mapping) else {}
 
 
 def _is_weight(name: object, tensor: object) -> bool:
@@ -98,10 +95,7 @@ def _is_weight(name: object, tensor: object) -> bool:
 
 def checkpoints_of(folder: str | Path, until_updates: int | None = None) -> list[Path]:
     """The numbered checkpoints of a run (``ckpt/iteration_<updates>.pth.tar``) by their number of updates, without that
-    of the untrained network and those after more updates than ``until_updates``.
-
-    Raises:
-        ValueError: If there is none.
+    of the untrained network and those after more updates than ``until_updates``. Raises ValueError if there is none.
     """
     chosen = [path for path in numbered_checkpoints(folder) if 0 < updates_of(path) <= (until_updates or math.inf)]
     if not chosen:
@@ -123,7 +117,6 @@ def average_weights(paths: Sequence[Path]) -> Weights:
     agents in safetensors.
 
     Raises:
-        OSError: If a file cannot be read.
         ValueError: If one is not an agent, or they do not have the same network.
     """
     total: Weights = {}

@@ -10,10 +10,8 @@ from click.testing import CliRunner
 
 from breakout_cli import main
 from breakout_env import BreakoutEnv
-from breakout_env.agent.agent import save_agent
 from breakout_env.agent.play import play
 from breakout_env.rendering.video import VideoFile
-from helpers.agents import config_of, small_network
 
 
 class Mover:
@@ -108,14 +106,6 @@ def test_recording_on_a_full_disk_is_an_error_and_leaves_no_file(suffix, small_d
     with pytest.raises(OSError, match=f'game.{suffix}.* can ?not be written: .*No space left'):
         record(Mover(0), small_disk / f'game.{suffix}', games=4)
     assert os.listdir(small_disk) == ['rest']
-
-
-def test_a_recorded_game_has_the_frame_skip_of_the_agents_training(tmp_path):
-    save_agent('agent', small_network().state_dict(), {}, config_of(env=dict(frame_skip=2)))
-    words = ['record', '--checkpoint', 'agent', '--out', 'game.gif', '--max-seconds', '2']
-    assert CliRunner().invoke(main, words).exit_code == 0
-    pictures, seconds = decode(tmp_path / 'game.gif')
-    assert len(pictures) == 60 and 1.9 < seconds < 2.1
 
 
 @pytest.mark.parametrize(

@@ -256,7 +256,7 @@ def test_weights_that_were_trained_without_it_are_refused():
     [
         (dict(action_shape=18), 'expected .* 4 actions'),
         (dict(encoder_hidden_size_list=[8, 9, 8, 16]), 'layers of .8, 9, 8'),
-        (dict(obs_shape=[4, 84, 86]), '86 columns'),
+        (dict(obs_shape=[4, 84, 86]), r'columns \[0, 85\] of 86'),
         (dict(columns=[4, 80]), r'columns \[4, 80\] of 84'),
     ],
 )

@@ -1,6 +1,5 @@
 """The pixel models: DI-engine's templates, or one's own layers, on scaled pixels, whatever the dtype."""
 
-import abc
 import copy
 
 import gymnasium
@@ -73,28 +72,18 @@ class Mine(PixelInput, torch.nn.Module):
         return dict(logit=self.layers(x))
 
 
-class WithADefault(Mine, abc.ABC):
-    def __init__(self, obs_shape, action_shape, encoder_hidden_size_list=(8, 8)):
-        super().__init__(obs_shape, action_shape)
-        self.sizes = encoder_hidden_size_list
-
-
 MODEL_REGISTRY.register('of_own_layers', Mine)
-MODEL_REGISTRY.register('of_own_layers_with_a_default', WithADefault)
 INSERTED = [128, 128, 64]  # by DI-engine's Q-learning policies
 
 
-@pytest.mark.parametrize('name', ['of_own_layers', 'of_own_layers_with_a_default'])
-def test_a_custom_network_gets_scaled_pixels_and_no_inserted_encoder(name):
+def test_a_custom_network_gets_scaled_pixels_and_no_inserted_encoder():
     sizes = dict(obs_shape=[2, 3, 3], action_shape=4)
-    model = create_model(EasyDict(type=name, encoder_hidden_size_list=INSERTED, **sizes))
+    model = create_model(EasyDict(type='of_own_layers', encoder_hidden_size_list=INSERTED, **sizes))
     pixels = torch.randint(0, 256, (5, 2, 3, 3), dtype=torch.uint8)
     expected = model.layers(pixels.float() / 255)
     assert torch.equal(model(pixels)['logit'], expected) and torch.equal(model(pixels.float())['logit'], expected)
-    assert getattr(model, 'sizes', (8, 8)) == (8, 8)
-    if name == 'of_own_layers':  # one that the config names is not dropped
-        with pytest.raises(TypeError, match='encoder_hidden_size_list'):
-            Mine(encoder_hidden_size_list=[8, 8, 8, 16], **sizes)
+    with pytest.raises(TypeError, match='encoder_hidden_size_list'):  # one that the config names is not dropped
+        Mine(encoder_hidden_size_list=[8, 8, 8, 16], **sizes)
 
 
 def test_an_agents_network_is_built_without_the_inserted_encoder():
@@ -149,18 +138,6 @@ def test_the_heads_of_the_papers_are_linear_on_a_relu(model, rows, columns, duel
     save_agent(tmp_path / 'agent.safetensors', net.state_dict(), {}, config_of(name, sizes=sizes))
     agent = load_agent(tmp_path / 'agent.safetensors')
     np.testing.assert_allclose(agent.q_values(pixels.numpy()), logit.detach().numpy(), rtol=1e-4, atol=1e-6)
-
-
-def test_gradients_of_channels_last_features_come_back_in_that_layout():
-    """Between two layouts, the backward pass of a ReLU takes longer."""
-    model, layouts = PixelActorCritic([4, 84, 84], 4, [8, 8, 8, 16]), []
-
-    def note(module, inputs):
-        inputs[0].register_hook(lambda grad: layouts.append(grad.is_contiguous(memory_format=torch.channels_last)))
-
-    next(layer for layer in model.encoder.main if isinstance(layer, torch.nn.Flatten)).register_forward_pre_hook(note)
-    model.forward_scaled(torch.rand(2, 4, 84, 84).to(memory_format=torch.channels_last))['value'].sum().backward()
-    assert layouts == [True]
 
 
 @pytest.mark.parametrize('name', ['rows', 'columns'])
