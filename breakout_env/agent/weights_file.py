@@ -4,7 +4,6 @@ of updates fluctuates less (Polyak & Juditsky 1992; Izmailov et al. 2018), and o
 docs/experiments.md has the figures.
 """
 
-import logging
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,6 @@ from safetensors import SafetensorError, safe_open
 from ..policy.learner import EMA_KEY
 from ..run.paths import numbered_checkpoints, updates_of
 
-logger = logging.getLogger(__name__)
 Weights = dict[str, torch.Tensor]
 # By default the last eighth of a run's checkpoints is averaged, within these bounds.
 _SHARE, _FEWEST, _MOST = 8, 2, 16
@@ -74,8 +72,7 @@ def _read_checkpoint(path: str | Path) -> Mapping[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')  # about formats that are then rejected
             content = torch.load(path, map_location='cpu', weights_only=True)
-    except Exception as error:  # torch.load raises nearly anything, depending on what the bytes happen to say
-        logger.debug('%s', error)
+    except Exception:  # torch.load raises nearly anything, depending on what the bytes happen to say
         # not PyTorch's own message, which proposes to load the file anyway and so to run what is in it
         raise ValueError(
             f'{path} is neither a checkpoint nor an agent in safetensors: it is damaged, has another format, or holds '

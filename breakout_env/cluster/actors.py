@@ -69,7 +69,7 @@ class _Actor:
         self._worker.close()
 
     def _load(self, weights: list[Any]) -> None:
-        """Load weights, given by a reference; in a list, as Ray would fetch a bare one for each call."""
+        """Load a state of the policy, given by a reference; in a list, as Ray would fetch a bare one for each call."""
         if weights[0] != self._weights:
             import ray  # not before ``ray_session`` has prepared it: the learner imports this file, too
 
@@ -89,13 +89,8 @@ class CollectorActor(_Actor):
         super().__init__(cfg, 'collect', secrets.randbits(31) if seed is None else seed)
 
     def collect(self, n_sample: int, settings: Settings, weights: list[object], version: int) -> PackedFragment:
-        """Collect a fragment.
-
-        Arguments:
-            n_sample: Transitions, or env steps of a rollout.
-            settings: The policy's, such as epsilon.
-            weights: The reference to a state of the policy, in a list.
-            version: Updates of these weights.
+        """Collect a fragment of ``n_sample`` transitions, or env steps of a rollout, with weights as in ``_load`` after
+        ``version`` updates.
         """
         worker = self._worker
         self._load(weights)
@@ -114,7 +109,7 @@ class EvaluatorActor(_Actor):
         super().__init__(cfg, 'eval', cfg.seed)
 
     def evaluate(self, weights: list[object]) -> list[float]:
-        """The scores of the games of one evaluation, with weights as in ``CollectorActor.collect``."""
+        """The scores of the games of one evaluation, with weights as in ``_load``."""
         self._load(weights)
         _, info = self._worker.eval()
         return [float(value) for value in info['eval_episode_return']]

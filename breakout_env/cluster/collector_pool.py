@@ -43,12 +43,7 @@ class CollectorPool(GameScores):
     def __init__(
         self, ray: ModuleType, cfg: EasyDict, count: CollectorCount, print_line: Callable[[str], None]
     ) -> None:
-        """
-        Arguments:
-            ray, cfg: From ``ray_session``; the merged config.
-            count: As of ``OnRay``.
-            print_line: Called with each message to the user.
-        """
+        """``ray``: from ``ray_session``; ``count``: as of ``OnRay``; ``print_line``: gets each message to the user."""
         super().__init__()
         self.envstep = 0  # named as DI-engine's collectors have it
         self.settings: Settings = {}  # the policy's, for the next round
@@ -115,7 +110,9 @@ class CollectorPool(GameScores):
             self._print_line(f'{count} collectors from here on, {before} before: the cluster has CPUs for {room}.')
         self.close()
         for index in range(count):
-            seed, envs, n_sample = None, self._env_num, self._n_sample
+            seed = None
+            envs = self._env_num
+            n_sample = self._n_sample
             if self._shares_envs:
                 seed = int(np.random.SeedSequence([self._cfg.seed, count, index]).generate_state(1)[0] >> 1)
                 envs = self._env_num // count + (index < self._env_num % count)

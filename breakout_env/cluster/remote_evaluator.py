@@ -47,7 +47,8 @@ class RemoteEvaluator(EvaluationRecord):
         self._checkpoint.update(last_iter=train_iter, last_step=env_step)  # as in DI-engine's own checkpoints
         weights = self._ray.put(on_cpu(self._parts.policy.eval_mode.state_dict()))
         self._result = self._actor.evaluate.remote([weights])
-        self.activity, self.updates = 'evaluating', train_iter
+        self.activity = 'evaluating'
+        self.updates = train_iter
 
     def poll(self, timeout_s: float = 0.0) -> bool:
         """Take the result, if there is one within ``timeout_s`` seconds; returns whether the score has reached
@@ -59,7 +60,8 @@ class RemoteEvaluator(EvaluationRecord):
             returns = self._ray.get(self._result)
         except self._ray.exceptions.RayError as error:
             raise ClusterError(f'the evaluator cannot work: {last_line(error)}') from error
-        self.activity, score = None, float(np.mean(returns))
+        self.activity = None
+        score = float(np.mean(returns))
         updates, env_step = self.updates, self._checkpoint['last_step']
         for axis, at in (('iter', updates), ('step', env_step)):  # as DI-engine's evaluator
             self._parts.tb_logger.add_scalar(f'evaluator_{axis}/reward_mean', score, at)

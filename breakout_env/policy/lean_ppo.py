@@ -162,13 +162,13 @@ class LeanPPOPolicy(Policy):
 
     # Whether `breakout train` collects while this policy learns, unless it is told --serial.
     overlaps = True
-    _model: Any
-    _updater: Updater
+    _model: PixelActorCritic
+    _updater: Updater[PixelActorCritic]
     # The used share of the run's budget: the hook `progress` sets it, None if there is none.
     _budget_used: float | None = None
     # The acting network, cast to `_dtype`. Reset to None when the weights change; tensor versions do not show it,
     # because fused optimizers do not bump them.
-    _cast: Any = None
+    _cast: PixelActorCritic | None = None
 
     def __init__(
         self, cfg: EasyDict, model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
@@ -181,7 +181,7 @@ class LeanPPOPolicy(Policy):
         return fastest_dtype(self._options.autocast, self._device)
 
     @property
-    def _acting_model(self) -> Any:
+    def _acting_model(self) -> PixelActorCritic:
         """The learner's; a policy that does not learn loads the averaged weights into its network."""
         return self._updater.acting_model if 'learn' in self._enable_field else self._model
 

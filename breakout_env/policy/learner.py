@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import cv2
 import torch
@@ -60,7 +60,7 @@ def check_finite(what: str, values: object) -> None:
         )
 
 
-class Updater:
+class Updater(Generic[_Model]):
     """Updates the weights of a network: steps of Adam in one pass over all tensors (``fused``), means of losses and
     values for the log, and the moving average of the weights (EMA).
 
@@ -73,7 +73,7 @@ class Updater:
 
     def __init__(
         self,
-        model: torch.nn.Module,
+        model: _Model,
         options: LearnerOptions,
         learning_rate: float,
         max_grad_norm: float | None,

@@ -55,11 +55,8 @@ def address_room() -> Room:
 
 
 def control_groups(root: str = _GROUPS, membership: str = _MEMBERSHIP) -> list[Path]:
-    """The folders of this process's control group (version 2) and of all groups above it.
-
-    Arguments:
-        root: Where control groups are mounted.
-        membership: The file that says in which group this process is; a kernel without them has no such file.
+    """The folders of this process's control group (version 2) and of all groups above it, up to ``root``, where they
+    are mounted. The file ``membership`` says in which group it is; a kernel without them has no such file.
     """
     text = Path(membership).read_text() if os.path.exists(membership) else ''
     path = next((line[len('0::/') :] for line in text.splitlines() if line.startswith('0::/')), '')

@@ -105,7 +105,8 @@ class ResumableEvaluator(EvaluationRecord, ClosesWithoutWorkers, InteractionSeri
         *args: object,
         **kwargs: object,
     ) -> tuple[bool, dict[str, list]]:
-        self._games, self._ended = n_episode or self._default_n_episode, 0
+        self._games = n_episode or self._default_n_episode
+        self._ended = 0
         try:
             finished, info = super().eval(None, train_iter, envstep, n_episode, *args, **kwargs)
         finally:

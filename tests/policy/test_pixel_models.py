@@ -6,9 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from ding.config import compile_config, read_config
 from ding.model import C51DQN, DQN, QRDQN, VAC, RainbowDQN, create_model
-from ding.policy import create_policy
 from ding.utils import MODEL_REGISTRY
 from easydict import EasyDict
 
@@ -26,7 +24,6 @@ from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.network import build_network, network_config
 from breakout_env.policy.learner import cast_copy
 from helpers.agents import config_of
-from helpers.processes import ROOT
 
 SHAPE, ACTIONS = [4, 84, 84], 4
 NATURE = [32, 64, 64, 512]
@@ -146,23 +143,6 @@ def test_weights_for_other_rows_or_columns_are_refused(name):
     net, other = (PixelDQN(SHAPE, ACTIONS, **{name: places}) for places in ([12, 79], [13, 80]))
     with pytest.raises(ValueError, match=rf'weights are for {name} \[13.0, 80.0\] of the screen; expected \[12, 79\]'):
         net.load_state_dict(other.state_dict())
-
-
-CONFIGS = sorted([*ROOT.glob('configs/*_config.py'), *ROOT.glob('examples/*/*_config.py')])
-
-
-@pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
-def test_every_config_builds_the_encoder_it_names_or_natures(path):
-    """DI-engine's policies insert sizes of their own where a config names none: they must not become the network."""
-    main, create = read_config(str(path))
-    sizes = main.policy.model.get('encoder_hidden_size_list', NATURE)
-    cfg = compile_config(main, auto=True, create_cfg=create, save_cfg=False)
-    cfg.policy.cuda = False
-    model = create_policy(cfg.policy, enable_field=['eval'])._model
-    convolutions = [layer.out_channels for layer in model.encoder.main if isinstance(layer, torch.nn.Conv2d)]
-    linear = getattr(model.encoder.mid, '0', model.encoder.mid)
-    streams = 2 if linear is not model.encoder.mid and main.policy.model.get('dueling') else 1
-    assert [*convolutions, linear.out_features] == [*sizes[:-1], streams * sizes[-1]]
 
 
 @pytest.mark.parametrize('model', [PixelDQN, PixelVAC])
