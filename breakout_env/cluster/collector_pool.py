@@ -97,9 +97,7 @@ class CollectorPool(GameScores):
         return [collector.n_sample for collector in self._collectors]
 
     def _resize(self) -> None:
-        """Have as many collectors as were asked for and as the cluster has CPUs for. When the number changes, all of
-        them begin anew.
-        """
+        """Have as many collectors as were asked for and as the cluster has CPUs for."""
         room = max(1, int(self._ray.cluster_resources().get('CPU', 1)) - EVALUATOR_CPUS)
         count = room if self._count == 'auto' else min(room, self._count)
         count = min(count, self._env_num) if self._shares_envs else count
@@ -108,8 +106,13 @@ class CollectorPool(GameScores):
             return
         if before:
             self._print_line(f'{count} collectors from here on, {before} before: the cluster has CPUs for {room}.')
-        self.close()
-        for index in range(count):
+        if self._shares_envs:
+            self.close()
+        self._collectors.sort(key=lambda collector: collector.ready is not None)  # last: their node may be gone
+        for collector in self._collectors[count:]:
+            self._ray.kill(collector.actor)
+        del self._collectors[count:]
+        for index in range(len(self._collectors), count):
             seed = None
             envs = self._env_num
             n_sample = self._n_sample
@@ -119,8 +122,11 @@ class CollectorPool(GameScores):
                 n_sample = self._n_sample // self._env_num * envs
             actor = self._actor_class.remote(self._cfg, seed, envs)
             self._collectors.append(_Collector(index, actor, n_sample))
+        for index, collector in enumerate(self._collectors):
+            collector.index = index
         # who takes part in the next round should not be chance
-        self._wait([collector.ready for collector in self._collectors], count, _PATIENCE_S)
+        starting = [collector.ready for collector in self._collectors if collector.ready is not None]
+        self._wait(starting, len(starting), _PATIENCE_S)
 
     def _working(self) -> list[_Collector]:
         """The collectors that work now."""
