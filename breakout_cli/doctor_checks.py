@@ -108,7 +108,7 @@ def cpu() -> Answer:
     """How many cores may this process use, and do they compute in bfloat16, as the guides' tables tell CPUs apart?"""
     usable = sorted(os.sched_getaffinity(0))
     quota = float(len(usable))
-    for group in control_groups('cpu'):  # docker, Kubernetes and Slurm may allow less time than there are cores
+    for group in control_groups():  # docker, Kubernetes and Slurm may allow less time than there are cores
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
             time_us, period_us = map(int, (group / 'cpu.max').read_text().split())
             quota = min(quota, time_us / period_us)

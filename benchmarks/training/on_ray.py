@@ -34,7 +34,7 @@ from breakout_env.agent.agent import initial_weights
 from breakout_env.cluster import ray_source
 from breakout_env.cluster.actors import CollectorActor, PackedFragment
 from breakout_env.cluster.collector_pool import CollectorPool
-from breakout_env.cluster.fragment import pack_weights, unpack_rollout
+from breakout_env.cluster.fragment import unpack_rollout
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, read_config_file
 from breakout_env.run.pipeline import train
@@ -89,11 +89,11 @@ class Play:
         self._collector = CollectorActor(cfg, seed=0, env_num=cfg.env.collector_env_num // 2)
         self._n_sample = cfg.policy.collect.n_sample // 2
         state = create_policy(cfg.policy, enable_field=['collect']).collect_mode.state_dict()
-        self._weights = pack_weights(dict(state, model=initial_weights(str(SKILLED)).weights))
+        self._weights = initial_weights(str(SKILLED)).weights
+        self._collector._policy.load_state_dict(dict(state, model=self._weights))
 
     def measure(self) -> dict[str, float]:
         """Medians of the second half: the first games have begun together."""
-        self._collector.load(self._weights)
         rows = [self._fragment() for _ in range(ROLLOUTS)][ROLLOUTS // 2 :]
         return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
 
@@ -107,7 +107,7 @@ class Play:
             bytes_per_step=len(fragment.payload) / fragment.env_steps,
             collector_us_per_step=1e6 * (played_s - begun_s) / fragment.env_steps,
             unpack_us_per_step=1e6 * (unpacked_s - played_s) / fragment.env_steps,
-            weights_bytes=len(self._weights[0]),
+            weights_bytes=sum(value.nbytes for value in self._weights.values()),
         )
 
     def close(self) -> None:
@@ -153,7 +153,7 @@ class RepeatingPool(CountingPool):
             self.envstep -= lost
             CountingPool.played -= lost
             while len(self._working()) < len(self.sizes()):
-                self._wait([collector.ready for collector in self._collectors if collector.ready is not None])
+                self._wait([collector.ready for collector in self._collectors if collector.ready is not None], 1)
             fragments = super().play_round()
         return fragments
 

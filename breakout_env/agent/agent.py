@@ -74,8 +74,6 @@ class Agent:
         """The discounted return that the agent expects of each action; of an actor-critic, such as one from
         ``lean_ppo``, the logits of its policy: ``output_name`` says which.
 
-        Raises:
-            ValueError: If the observations have another shape or type.
         Shapes:
             obs: :math:`(B, F, S, S)`, uint8, B batch size, F ``frame_stack``, S ``screen_size``.
             q_values: :math:`(B, A)`, float32, A number of actions.
@@ -121,15 +119,9 @@ def load_agent(path: str | Path | None = None, device: str = 'cpu') -> Agent:
         device: Where the network runs, such as ``'cpu'`` or ``'cuda'``.
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If it holds no agent, or the device is missing.
+        ValueError: If it holds no agent.
     """
     path = os.fspath(PRETRAINED if path is None else path)
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise ValueError(f'the device is {device!r}; expected cpu or cuda') from None
-    if kind == 'cuda' and not torch.cuda.is_available():
-        raise ValueError(f'the device is {device!r}, but PyTorch finds no GPU here; expected cpu')
     weights, metadata, _ = read_weights(path)
     card: Card = {}
     config = network_of_run(path) if metadata is None else {}
@@ -170,7 +162,6 @@ def save_agent(
         config: The merged config of its run, or ``config`` of an agent with the same network; ``network_config`` says
             what is kept.
     Raises:
-        OSError: If the file cannot be written.
         ValueError: If ``load_agent`` could not play the network, or the card is not JSON.
     """
     weights = {name: tensor.detach().to('cpu', copy=True).contiguous() for name, tensor in state_dict.items()}

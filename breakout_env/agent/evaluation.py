@@ -165,10 +165,7 @@ def evaluate(
         max_episode_frames: Emulator frames after which a game is cut off.
         on_step: Called after each step with the number of agent steps so far and the games that have ended, for
             progress.
-    Returns:
-        What was found, the games by number.
     Raises:
-        ValueError: If an argument is not allowed.
         RuntimeError: If a game keeps losing its process, or an environment cannot be reset.
 
     Examples:
@@ -257,7 +254,10 @@ class _Games:
             if game is None:  # the environment lost its process while it had no game to play
                 continue
             if is_abnormal(timestep.info):
-                self._count_loss(game, timestep.info['error'])
+                self._losses[game.number] += 1
+                if self._losses[game.number] == MAX_LOSSES:
+                    lost = f'game {game.number} lost its process {MAX_LOSSES} times'
+                    raise RuntimeError(f'{lost}, the last time: {timestep.info["error"]}')
                 next_games[env_id] = game.number
             elif (record := game.take(timestep, self._digest_frames)) is not None:
                 del self.running[env_id]
@@ -279,11 +279,6 @@ class _Games:
         obs = env.ready_obs
         for env_id, number in games.items():
             self.running[env_id] = _RunningGame(number, self._seeds[number], obs[env_id])
-
-    def _count_loss(self, game: _RunningGame, error: str) -> None:
-        self._losses[game.number] += 1
-        if self._losses[game.number] == MAX_LOSSES:
-            raise RuntimeError(f'game {game.number} lost its process {MAX_LOSSES} times, the last time: {error}')
 
 
 def _act(agent: Agent, observations: list[np.ndarray], draws: list[float]) -> np.ndarray:

@@ -7,7 +7,6 @@ that ``policy.model.import_names`` names, which has to be installed or on PYTHON
 
 import ast
 import contextlib
-import importlib
 import os
 import warnings
 from collections.abc import Mapping
@@ -21,7 +20,9 @@ from easydict import EasyDict
 from ..envs.env import BreakoutEnv
 from ..envs.options import BreakoutOptions
 from ..envs.pixel_check import check_pixels, fill_in_sizes
+from ..policy.initial_weights import shape_difference
 from ..run.paths import MERGED_CONFIG
+from ..utils.imports import import_parts
 from ..utils.options import as_dict, describe, shortened
 from .weights_file import Weights
 
@@ -62,11 +63,7 @@ class PlayingNetwork(torch.nn.Module):
         self.output_name = 'logits' if on_policy or 'value' in outputs else 'q_values'
 
     def forward(self, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
-        """
-        Shapes:
-            pixels: :math:`(B, F, S, S)`, uint8.
-            logit: :math:`(B, A)`, the logits or Q values of A actions.
-        """
+        """``logit``, the logits or Q values of the actions, for uint8 pixels."""
         return dict(logit=self._outputs(pixels)['logit'].float())
 
     def _outputs(self, pixels: torch.Tensor) -> Mapping[str, torch.Tensor]:
@@ -75,10 +72,8 @@ class PlayingNetwork(torch.nn.Module):
 
 def network_of_run(checkpoint: str | Path) -> Config:
     """``network_config`` of the run that a checkpoint belongs to, as its merged config says, which is in the folder of
-    the checkpoint or the one above. A link belongs to the run of its target.
-
-    Raises:
-        ValueError: If there is no config, it is not data, or this package cannot play the network.
+    the checkpoint or the one above. A link belongs to the run of its target. Raises ValueError if there is no config,
+    if it is not data, or if this package cannot play the network.
     """
     places = dict.fromkeys([os.path.realpath(checkpoint), os.path.abspath(checkpoint)])
     files = [folder / MERGED_CONFIG for place in places for folder in Path(place).parents[:2]]
@@ -105,10 +100,8 @@ def network_of_run(checkpoint: str | Path) -> Config:
 
 def network_config(config: Config) -> Config:
     """The part of a merged config that an agent's file keeps: ``env`` with ``ENV_OPTIONS``, as an evaluator has them,
-    and ``policy`` with ``on_policy`` and a ``model`` whose type and sizes are filled in.
-
-    Raises:
-        ValueError: If this package cannot play the network. Nothing is built to find out.
+    and ``policy`` with ``on_policy`` and a ``model`` whose type and sizes are filled in. Raises ValueError if this
+    package cannot play the network, as far as that is known without building it.
     """
     env, policy = as_dict('env', config.get('env')), as_dict('policy', config.get('policy'))
     if 'burnin_step' in policy:
@@ -125,7 +118,7 @@ def network_config(config: Config) -> Config:
         raise ValueError(f'policy.model has an option {describe(wrong[0])}; expected the name of an option')
     if 'type' not in model:
         model.update(_default_model(policy.get('type')))
-    _import_modules(model)
+    import_parts('policy.model.import_names', model.get('import_names'))
     if not isinstance(model['type'], str) or model['type'] not in MODEL_REGISTRY:
         raise ValueError(
             f'its network is {describe(model["type"])}, which no module of policy.model.import_names registers'
@@ -152,20 +145,6 @@ def _default_model(policy: object) -> dict[str, object]:
     return dict(type=name, import_names=modules)
 
 
-def _import_modules(model: Mapping) -> None:
-    """Import the modules that register a network."""
-    for name in model.get('import_names') or []:
-        try:
-            importlib.import_module(name)
-        except Exception as error:  # the user's code, or a name that is not one
-            path = os.environ.get('PYTHONPATH')
-            where = f'which is {path}' if path else 'such as PYTHONPATH=.'
-            raise ValueError(
-                f'its network is {describe(model["type"])}, whose module {name} cannot be imported '
-                f'({type(error).__name__}: {shortened(str(error))}); expected it installed or on PYTHONPATH ({where})'
-            ) from None
-
-
 def needs_path(config: Config) -> bool:
     """Whether the network of a ``network_config`` is in a module of the user's, which may be on PYTHONPATH only."""
     names = config['policy']['model'].get('import_names') or []
@@ -173,10 +152,8 @@ def needs_path(config: Config) -> bool:
 
 
 def build_network(config: Config, weights: Weights) -> PlayingNetwork:
-    """Build the network of a ``network_config`` with these weights in it. No random numbers are used up.
-
-    Raises:
-        ValueError: If it cannot be built, has other weights, or gives no number for each action.
+    """Build the network of a ``network_config`` with these weights in it. No random numbers are used up. Raises
+    ValueError if it cannot be built, has other weights, or gives no number for each action.
     """
     arguments = dict(config['policy']['model'])
     name, _ = arguments.pop('type'), arguments.pop('import_names', None)
@@ -204,14 +181,8 @@ def build_network(config: Config, weights: Weights) -> PlayingNetwork:
 
 
 def _check_weights(what: str, network: torch.nn.Module, weights: Weights) -> None:
-    expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    for name in sorted({*expected, *found}):
-        if expected.get(name) != found.get(name):
-            raise ValueError(
-                f'{what} has other weights: {shortened(name)} is {found.get(name, "missing")}; expected '
-                f'{expected.get(name, "none of this name")}, from the run of the config'
-            )
+    if wrong := shape_difference(weights, network.state_dict()):
+        raise ValueError(f'{what} has other weights: {wrong}')
     for name, tensor in weights.items():
         if not tensor.isfinite().all():
             raise ValueError(f'its weight {name} holds infinities or NaN')

@@ -4,9 +4,7 @@ of updates fluctuates less (Polyak & Juditsky 1992; Izmailov et al. 2018), and o
 docs/experiments.md has the figures.
 """
 
-import logging
 import math
-import pickle
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +16,6 @@ from safetensors import SafetensorError, safe_open
 from ..policy.learner import EMA_KEY
 from ..run.paths import numbered_checkpoints, updates_of
 
-logger = logging.getLogger(__name__)
 Weights = dict[str, torch.Tensor]
 # By default the last eighth of a run's checkpoints is averaged, within these bounds.
 _SHARE, _FEWEST, _MOST = 8, 2, 16
@@ -75,16 +72,13 @@ def _read_checkpoint(path: str | Path) -> Mapping[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')  # about formats that are then rejected
             content = torch.load(path, map_location='cpu', weights_only=True)
-    except pickle.UnpicklingError as error:
-        logger.debug('%s', error)
+    except Exception:  # torch.load raises nearly anything, depending on what the bytes happen to say
         # not PyTorch's own message, which proposes to load the file anyway and so to run what is in it
-        reason = 'it is damaged, or holds Python objects other than tensors and numbers (none of them was run)'
-    except Exception as error:  # torch.load raises nearly anything, depending on what the bytes happen to say
-        logger.debug('%s', error)
-        reason = 'it is truncated, damaged, or has another format'
-    else:
-        return content if isinstance(content, Mapping) else {}
-    raise ValueError(f'{path} is neither a checkpoint nor an agent in safetensors: {reason}')
+        raise ValueError(
+            f'{path} is neither a checkpoint nor an agent in safetensors: it is damaged, has another format, or holds '
+            'Python objects other than tensors and numbers (none of them was run)'
+        ) from None
+    return content if isinstance(content, Mapping) else {}
 
 
 def _is_weight(name: object, tensor: object) -> bool:
@@ -98,10 +92,7 @@ def _is_weight(name: object, tensor: object) -> bool:
 
 def checkpoints_of(folder: str | Path, until_updates: int | None = None) -> list[Path]:
     """The numbered checkpoints of a run (``ckpt/iteration_<updates>.pth.tar``) by their number of updates, without that
-    of the untrained network and those after more updates than ``until_updates``.
-
-    Raises:
-        ValueError: If there is none.
+    of the untrained network and those after more updates than ``until_updates``. Raises ValueError if there is none.
     """
     chosen = [path for path in numbered_checkpoints(folder) if 0 < updates_of(path) <= (until_updates or math.inf)]
     if not chosen:
@@ -123,7 +114,6 @@ def average_weights(paths: Sequence[Path]) -> Weights:
     agents in safetensors.
 
     Raises:
-        OSError: If a file cannot be read.
         ValueError: If one is not an agent, or they do not have the same network.
     """
     total: Weights = {}

@@ -20,7 +20,7 @@ from ..compat.ding_timers import use_plain_timers
 from ..policy.lean_ppo import Samples
 from ..worker.collector import GameScores, Settings
 from ..worker.nstep_collector import number_episodes_from
-from .fragment import PackedWeights, pack, pack_rollout, unpack_weights
+from .fragment import pack, pack_rollout
 
 
 class PackedFragment(NamedTuple):
@@ -68,41 +68,32 @@ class _Actor:
     def close(self) -> None:
         self._worker.close()
 
-    def load(self, packed: PackedWeights) -> None:
-        """Load weights into the policy."""
-        self._policy.load_state_dict(unpack_weights(packed))
-
-    def _fetch(self, weights: list[Any]) -> None:
-        """Load weights, given by a reference; in a list, as Ray would fetch a bare one for each call."""
+    def _load(self, weights: list[Any]) -> None:
+        """Load a state of the policy, given by a reference; in a list, as Ray would fetch a bare one for each call."""
         if weights[0] != self._weights:
             import ray  # not before ``ray_session`` has prepared it: the learner imports this file, too
 
-            self.load(ray.get(weights[0]))
+            self._policy.load_state_dict(ray.get(weights[0]))
             self._weights = weights[0]
 
 
 class CollectorActor(_Actor):
-    """Collects fragments on request: transitions, or its part of a rollout. It has ``env_num`` environments, and a seed
-    by chance if that is None, so that no two collectors play the same games.
+    """Collects fragments on request: transitions, or its part of a rollout, in ``env_num`` environments. If ``seed`` is
+    None, it plays other games after each start.
     """
 
-    def __init__(self, cfg: EasyDict, seed: int | None = None, env_num: int | None = None) -> None:
-        self._env_num = env_num or cfg.env.collector_env_num
+    def __init__(self, cfg: EasyDict, seed: int | None, env_num: int) -> None:
+        self._env_num = env_num
         cfg = copy.deepcopy(cfg)
-        cfg.env.collector_env_num = self._env_num
-        super().__init__(cfg, 'collect', seed=secrets.randbits(31) if seed is None else seed)
+        cfg.env.collector_env_num = env_num
+        super().__init__(cfg, 'collect', secrets.randbits(31) if seed is None else seed)
 
     def collect(self, n_sample: int, settings: Settings, weights: list[object], version: int) -> PackedFragment:
-        """Collect a fragment.
-
-        Arguments:
-            n_sample: Transitions, or env steps of a rollout.
-            settings: The policy's, such as epsilon.
-            weights: The reference to packed weights, in a list.
-            version: Updates of these weights.
+        """Collect a fragment of ``n_sample`` transitions, or env steps of a rollout, with weights as in ``_load`` after
+        ``version`` updates.
         """
         worker = self._worker
-        self._fetch(weights)
+        self._load(weights)
         counts_games = isinstance(worker, GameScores)
         games, env_steps = worker.games if counts_games else 0, worker.envstep
         collected = worker.collect(n_sample=n_sample, train_iter=version, policy_kwargs=settings)
@@ -118,7 +109,7 @@ class EvaluatorActor(_Actor):
         super().__init__(cfg, 'eval', cfg.seed)
 
     def evaluate(self, weights: list[object]) -> list[float]:
-        """The scores of the games of one evaluation, with weights as in ``CollectorActor.collect``."""
-        self._fetch(weights)
+        """The scores of the games of one evaluation, with weights as in ``_load``."""
+        self._load(weights)
         _, info = self._worker.eval()
         return [float(value) for value in info['eval_episode_return']]

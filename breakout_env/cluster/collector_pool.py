@@ -1,5 +1,6 @@
 """All collectors of a run as one: Ray actors that play in rounds, counted once, restarted where they die."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -13,22 +14,20 @@ from ..run.start import last_line
 from ..utils import run_registry
 from ..worker.collector import GameScores, Settings, random_play
 from .actors import CollectorActor, PackedFragment
-from .fragment import pack_weights
+from .fragment import on_cpu
 from .ray_session import EVALUATOR_CPUS, ClusterError, CollectorCount
 
 _POLL_S = 0.5  # between two looks at a request to stop
-# The last fragments of a round may take three times as long as the first half, and at least this long.
-_LATE_S, _LATE_FACTOR = 60.0, 3.0
+_PATIENCE_S = 60.0  # with new collectors, and with the last fragments of a round once half of them are there
 _FAILURES = 5  # in a row: a collector that fails so often, without having died, cannot work
 _CLOSE_S = 5.0
-_ALONE_S = 30.0  # without a working collector, after which a message says so
 
 
 class _Collector:
-    """An actor, and whether it works."""
+    """An actor, what it plays in a round, and whether it works."""
 
-    def __init__(self, index: int, actor: Any) -> None:
-        self.index, self.actor = index, actor
+    def __init__(self, index: int, actor: Any, n_sample: int) -> None:
+        self.index, self.actor, self.n_sample = index, actor, n_sample
         self.failures = 0
         # answered once the actor works, at first and after each restart; None from then on
         self.ready: object | None = actor.ready.remote()
@@ -44,14 +43,7 @@ class CollectorPool(GameScores):
     def __init__(
         self, ray: ModuleType, cfg: EasyDict, count: CollectorCount, print_line: Callable[[str], None]
     ) -> None:
-        """
-        Arguments:
-            ray, cfg: From ``ray_session``; the merged config.
-            count: As of ``OnRay``.
-            print_line: Called with each message to the user.
-        Raises:
-            ClusterError: If there would be more collectors than environments to share.
-        """
+        """``ray``: from ``ray_session``; ``count``: as of ``OnRay``; ``print_line``: gets each message to the user."""
         super().__init__()
         self.envstep = 0  # named as DI-engine's collectors have it
         self.settings: Settings = {}  # the policy's, for the next round
@@ -59,43 +51,34 @@ class CollectorPool(GameScores):
         self._ray, self._cfg, self._count, self._print_line = ray, cfg, count, print_line
         self._shares_envs = collects_rollouts(cfg)
         self._env_num, self._n_sample = cfg.env.collector_env_num, cfg.policy.collect.n_sample
-        if self._shares_envs and count != 'auto' and count > self._env_num:
-            raise ClusterError(
-                f'--collectors is {count}; expected at most {self._env_num}, env.collector_env_num: they share the '
-                'environments'
-            )
         self._actor_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(CollectorActor)
         self._collectors: list[_Collector] = []
         self._weights: object | None = None
         self._version = -1
-        self._worked_s = time.monotonic()
         run_registry.register(cfg.exp_name, 'collector', self)
 
     def set_weights(self, state: Mapping[str, Any], version: int) -> None:
         """Put a state of the policy, after so many updates, into Ray's object store, once for all collectors."""
         if version != self._version:
-            self._weights, self._version = self._ray.put(pack_weights(state)), version
+            self._weights, self._version = self._ray.put(on_cpu(state)), version
 
     def play_round(self) -> dict[int, PackedFragment]:
         """The fragments by collector, without those that are lost. Their env steps and games count from now on. A
         ClusterError says that a collector cannot work.
         """
         self._resize()
+        if not self._working():
+            self._print_line(f'No collector works; waiting for a CPU of {self._ray.cluster_resources()}.')
         while not (working := self._working()):
-            self._wait([collector.ready for collector in self._collectors])
-        is_random, begun_s = self.random_steps_left > 0, time.monotonic()
+            self._wait([collector.ready for collector in self._collectors], 1)
+        is_random = self.random_steps_left > 0
         settings = {name: 1.0 if is_random and name == 'eps' else value for name, value in self.settings.items()}
         asked: dict[object, _Collector] = {}
-        sizes = self.sizes()
         for collector in working:
-            request = sizes[collector.index], settings, [self._weights], self._version
+            request = collector.n_sample, settings, [self._weights], self._version
             asked[collector.actor.collect.remote(*request)] = collector
-        waiting, late_at_s = list(asked), float('inf')
-        while waiting and time.monotonic() < late_at_s:
-            waiting = self._wait(waiting)
-            if 2 * len(waiting) <= len(asked) and late_at_s == float('inf'):
-                now_s = time.monotonic()
-                late_at_s = now_s + max(_LATE_S, _LATE_FACTOR * (now_s - begun_s))
+        self._wait(list(asked), (len(asked) + 1) // 2)
+        self._wait(list(asked), len(asked), _PATIENCE_S)
         fragments: dict[int, PackedFragment] = {}
         for ref, collector in asked.items():
             try:
@@ -111,15 +94,7 @@ class CollectorPool(GameScores):
 
     def sizes(self) -> list[int]:
         """Env steps that the fragment of each collector should have, also of those that are lost."""
-        count = len(self._collectors)
-        if not self._shares_envs:
-            return [self._n_sample] * count
-        return [self._n_sample // self._env_num * envs for envs in self._shares(count)]
-
-    def _shares(self, count: int) -> list[int]:
-        """How many of the environments each of so many collectors has."""
-        least, rest = divmod(self._env_num, count)
-        return [least + (index < rest) for index in range(count)]
+        return [collector.n_sample for collector in self._collectors]
 
     def _resize(self) -> None:
         """Have as many collectors as were asked for and as the cluster has CPUs for."""
@@ -138,14 +113,20 @@ class CollectorPool(GameScores):
             self._ray.kill(collector.actor)
         del self._collectors[count:]
         for index in range(len(self._collectors), count):
-            seed = int(np.random.SeedSequence([self._cfg.seed, count, index]).generate_state(1)[0] >> 1)
-            how = (seed, self._shares(count)[index]) if self._shares_envs else ()
-            self._collectors.append(_Collector(index, self._actor_class.remote(self._cfg, *how)))
+            seed = None
+            envs = self._env_num
+            n_sample = self._n_sample
+            if self._shares_envs:
+                seed = int(np.random.SeedSequence([self._cfg.seed, count, index]).generate_state(1)[0] >> 1)
+                envs = self._env_num // count + (index < self._env_num % count)
+                n_sample = self._n_sample // self._env_num * envs
+            actor = self._actor_class.remote(self._cfg, seed, envs)
+            self._collectors.append(_Collector(index, actor, n_sample))
         for index, collector in enumerate(self._collectors):
             collector.index = index
-        late_at_s = time.monotonic() + _LATE_S  # who takes part in the next round should not be chance
-        while len(self._working()) < count and time.monotonic() < late_at_s:
-            self._wait([collector.ready for collector in self._collectors if collector.ready is not None])
+        # who takes part in the next round should not be chance
+        starting = [collector.ready for collector in self._collectors if collector.ready is not None]
+        self._wait(starting, len(starting), _PATIENCE_S)
 
     def _working(self) -> list[_Collector]:
         """The collectors that work now."""
@@ -156,19 +137,15 @@ class CollectorPool(GameScores):
                     collector.ready = None
                 except self._ray.exceptions.RayError as error:
                     self._lose(collector, error)
-        working = [collector for collector in self._collectors if collector.ready is None]
-        if working:
-            self._worked_s = time.monotonic()
-        elif time.monotonic() - self._worked_s > _ALONE_S:
-            self._worked_s = time.monotonic()
-            self._print_line(f'No collector works; waiting for a CPU of {self._ray.cluster_resources()}.')
-        return working
+        return [collector for collector in self._collectors if collector.ready is None]
 
-    def _wait(self, refs: list[object]) -> list[object]:
-        """Wait a little for answers; returns what is still unanswered. Raises ``Stopped`` if a stop was requested."""
-        waiting = self._ray.wait(refs, num_returns=len(refs), timeout=_POLL_S)[1]
-        run_registry.stop_if_requested(self._cfg.exp_name)
-        return waiting
+    def _wait(self, refs: list[object], count: int, patience_s: float = math.inf) -> None:
+        """Wait for so many answers, or for so long. Raises ``Stopped`` if a stop was requested."""
+        late_at_s = time.monotonic() + patience_s
+        while len(self._ray.wait(refs, num_returns=count, timeout=_POLL_S)[0]) < count:
+            run_registry.stop_if_requested(self._cfg.exp_name)
+            if time.monotonic() > late_at_s:
+                return
 
     def _lose(self, collector: _Collector, error: Exception) -> None:
         """Have a collector restarted that failed. A ClusterError says that it cannot work."""

@@ -1,4 +1,4 @@
-"""What passes between an actor and the learner, as data: rollout fragments and weights.
+"""What passes between an actor and the learner: rollout fragments as bytes, and weights.
 
 A fragment has each distinct screen once, compressed together with its neighbours. DI-engine's own exchange sends
 transitions as they are, 56 kB of pixels each.
@@ -11,7 +11,6 @@ from contextlib import closing
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 import zstandard
 
@@ -20,8 +19,6 @@ from ..replay.batch import FrameBatch
 from ..replay.memory import ReplayMemory
 from ..replay.rows import Rows
 from ..replay.structure import fields_from
-
-PackedWeights = tuple[bytes, dict[str, Any]]
 
 
 def pack(transitions: Sequence[Mapping]) -> bytes:
@@ -94,15 +91,6 @@ def _decompressed(payload: bytes) -> dict[str, np.ndarray]:
     return dict(np.load(io.BytesIO(zstandard.ZstdDecompressor().decompress(payload)), allow_pickle=False))
 
 
-def pack_weights(state: Mapping[str, Any]) -> PackedWeights:
-    """A state of a policy that acts: ``model``, on any device, as safetensors, and the numbers beside it, such as
-    PPO's units of returns.
-    """
-    model = {name: value.detach().cpu().contiguous() for name, value in state['model'].items()}
-    return safetensors.torch.save(model), {name: value for name, value in state.items() if name != 'model'}
-
-
-def unpack_weights(packed: PackedWeights) -> dict[str, Any]:
-    """The state that ``pack_weights`` was given."""
-    model, numbers = packed
-    return dict(numbers, model=safetensors.torch.load(model))
+def on_cpu(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state of a policy that acts, with its ``model`` on the CPU: actors have no GPU."""
+    return dict(state, model={name: value.detach().cpu() for name, value in state['model'].items()})

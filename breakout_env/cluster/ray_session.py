@@ -21,13 +21,12 @@ class ClusterError(RuntimeError):
 
 @contextlib.contextmanager
 def ray_session(address: str | None, collectors: CollectorCount) -> Iterator[ModuleType]:
-    """Connect to Ray, and disconnect at the end of the context, which ends all actors of the run.
+    """Connect to Ray, and disconnect at the end of the context, which ends all actors of the run. Raises
+    ClusterError if the cluster is not there, or refuses the token.
 
     Arguments:
         address: ``'auto'`` or ``'HOST:PORT'`` of a cluster; None starts a local Ray that listens on 127.0.0.1, has room
             for the collectors and ends with the context.
-    Raises:
-        ClusterError: If the cluster is not there, or refuses the token.
     """
     import ray
 

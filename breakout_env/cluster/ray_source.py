@@ -96,8 +96,8 @@ class OnRay:
         return self.evaluator.poll()
 
     def evaluate(self) -> None:
-        while self.evaluator.is_under_way or self.evaluator.updates != self._learner.train_iter:
-            if not self.evaluator.is_under_way:
+        while self.evaluator.activity or self.evaluator.updates != self._learner.train_iter:
+            if not self.evaluator.activity:
                 self.evaluator.begin(self._learner.train_iter, self.collector.envstep)
             self.evaluator.poll(_POLL_S)
             run_registry.after_env_step(self._cfg.exp_name)

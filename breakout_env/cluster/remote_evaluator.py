@@ -16,7 +16,7 @@ from ..run.start import last_line
 from ..utils.atomic_file import write_bytes
 from ..worker.evaluator import EvaluationRecord
 from .actors import EvaluatorActor
-from .fragment import pack_weights
+from .fragment import on_cpu
 from .ray_session import ClusterError
 
 
@@ -32,46 +32,37 @@ class RemoteEvaluator(EvaluationRecord):
         super().__init__()
         # where it dies, Ray restarts it and repeats the evaluation
         self._actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(EvaluatorActor).remote(parts.cfg)
-        self._result: object | None = None  # Ray's reference, while an evaluation is under way
+        self._result: object = None  # Ray's reference to the newest
         self._checkpoint: dict[str, Any] = {}
-
-    @property
-    def is_under_way(self) -> bool:
-        return self._result is not None
-
-    @property
-    def updates(self) -> int | None:
-        """The updates before the newest evaluation; None before the first one."""
-        return self._checkpoint.get('last_iter')
-
-    @property
-    def activity(self) -> str | None:
-        """What the progress line says during an evaluation; None between two."""
-        return 'evaluating' if self.is_under_way else None
+        self.activity: str | None = None  # what the progress line says; None between two evaluations
+        self.updates = -1  # before the newest evaluation; -1 before the first one
 
     def should_eval(self, train_iter: int) -> bool:
         """As the base's, once the evaluation before has ended."""
-        return not self.is_under_way and super().should_eval(train_iter)
+        return self.activity is None and super().should_eval(train_iter)
 
     def begin(self, train_iter: int, env_step: int) -> None:
         """Begin an evaluation of the policy as it is after so many updates and env steps."""
         self._checkpoint = copy.deepcopy(self._parts.policy.learn_mode.state_dict())
         self._checkpoint.update(last_iter=train_iter, last_step=env_step)  # as in DI-engine's own checkpoints
-        weights = self._ray.put(pack_weights(self._parts.policy.eval_mode.state_dict()))
+        weights = self._ray.put(on_cpu(self._parts.policy.eval_mode.state_dict()))
         self._result = self._actor.evaluate.remote([weights])
+        self.activity = 'evaluating'
+        self.updates = train_iter
 
     def poll(self, timeout_s: float = 0.0) -> bool:
         """Take the result, if there is one within ``timeout_s`` seconds; returns whether the score has reached
         ``stop_value``. A ClusterError says that the evaluator cannot work.
         """
-        if self._result is None or not self._ray.wait([self._result], timeout=timeout_s)[0]:
+        if self.activity is None or not self._ray.wait([self._result], timeout=timeout_s)[0]:
             return False
         try:
             returns = self._ray.get(self._result)
         except self._ray.exceptions.RayError as error:
             raise ClusterError(f'the evaluator cannot work: {last_line(error)}') from error
-        self._result, score = None, float(np.mean(returns))
-        updates, env_step = self._checkpoint['last_iter'], self._checkpoint['last_step']
+        self.activity = None
+        score = float(np.mean(returns))
+        updates, env_step = self.updates, self._checkpoint['last_step']
         for axis, at in (('iter', updates), ('step', env_step)):  # as DI-engine's evaluator
             self._parts.tb_logger.add_scalar(f'evaluator_{axis}/reward_mean', score, at)
         self._parts.print_line(

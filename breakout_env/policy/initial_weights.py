@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from ding.policy import Policy
 
-from ..utils.options import ConfigError
+from ..utils.options import ConfigError, shortened
 from .learner import EMA_KEY, State
 from .return_scale import ScaleState
 
@@ -24,7 +24,8 @@ class InitialWeights(NamedTuple):
     def load(self, policy: Policy.learn_function) -> None:
         """Load into the network, the target network and the averaged weights. A ConfigError if they do not fit."""
         state: State = policy.state_dict()
-        self._check_sizes(state['model'])
+        if wrong := shape_difference(self.weights, state['model']):
+            raise ConfigError(f'{self.path} has other weights than the network of the config: {wrong}')
         changed: dict[str, object] = {name: self.weights for name in ('model', 'target_model') if name in state}
         if 'return_scale' in state and self.return_scale is not None:
             changed['return_scale'] = self.return_scale
@@ -34,17 +35,11 @@ class InitialWeights(NamedTuple):
         except ValueError as error:  # other rows of the screen, or not equivariant
             raise ConfigError(f'{self.path} does not fit the config: {error}') from None
 
-    def _check_sizes(self, model: Mapping[str, torch.Tensor]) -> None:
-        found, expected = ({name: tuple(each.shape) for name, each in of.items()} for of in (self.weights, model))
-        for name in sorted({*found, *expected}):
-            if found.get(name) != expected.get(name):
-                raise ConfigError(
-                    f'{self.path} has a network with layers of {_layers(found)}, where {name} is '
-                    f'{found.get(name, "missing")}; expected that of the config, with layers of {_layers(expected)}, '
-                    f'where it is {expected.get(name, "missing")}'
-                )
 
-
-def _layers(shapes: Mapping[str, tuple[int, ...]]) -> list[int]:
-    """The outputs of each layer, by the names of the layers: safetensors keeps no other order."""
-    return [shape[0] for name, shape in sorted(shapes.items()) if name.endswith('weight') and shape]
+def shape_difference(found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> str | None:
+    """The first weight that has another shape than expected, in words; None if there is none."""
+    for name in sorted({*found, *expected}):
+        shape, other = (tuple(each[name].shape) if name in each else 'missing' for each in (found, expected))
+        if shape != other:
+            return f'{shortened(name)} is {shape}; expected {other}'
+    return None

@@ -1,7 +1,7 @@
 """DI-engine's DQN with a faster update: the same losses and weights."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from ding.model.wrapper.model_wrappers import model_wrap
@@ -16,21 +16,11 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ..compat.ding_eps_greedy import INDEPENDENT
 from ..replay.batch import FrameBatch
-from .learner import LearnerOptions, PixelScaler, State, Updater, acting_weights, autocast, cast_copy, fastest_dtype
+from .learner import LearnerOptions, PixelScaler, State, Updater, acting_weights, autocast, fastest_dtype
 from .pixel_models import PixelInput
 
-# What ``policy.learn.loss`` means.
-LOSSES: dict[str, Callable[..., torch.Tensor]] = dict(mse=functional.mse_loss, huber=functional.huber_loss)
 # The keys of a transition that an update uses.
 USED_KEYS = ('obs', 'next_obs', 'action', 'reward', 'done', 'weight', 'value_gamma')
-
-
-class LeanDQNOptions(LearnerOptions):
-    """The options in ``policy.learn`` that ``lean_dqn`` adds to those of DI-engine's ``dqn``."""
-
-    loss: Literal['mse', 'huber'] = 'mse'
-    """(str) ``mse`` for the squared TD error; ``huber`` for half of it up to an error of 1 and linear beyond, which \
-    clips its gradient (Mnih et al. 2015)."""
 
 
 @POLICY_REGISTRY.register('lean_dqn')
@@ -39,28 +29,24 @@ class LeanDQNPolicy(DQNPolicy):
     same checkpoints and, up to the order of floating-point additions, the same losses and weights. It is faster,
     because:
 
-    - a batch of the ``frame`` buffer already consists of tensors, which are not listed and stacked again;
-    - screens go to the device as uint8, on a separate stream, and are scaled there once for both networks;
-    - their memory format is the fastest for convolutions (channels last);
-    - Adam is ``fused``: one pass over its tensors instead of a dozen;
+    - batches of the buffer ``frame`` are not stacked again, and go to the device as uint8, on a separate stream;
+    - screens are scaled there once for both networks, channels last, and Adam is ``fused``;
     - on a GPU, where launching layers takes longer than computing them, the online network processes both states
       of a transition in one forward; on a CPU in two, as only one of them needs a gradient;
-    - loss and Q values stay on the device, and their means are fetched every ``log_every_updates`` updates;
-    - priorities, which are the sizes of the TD errors (Schaul et al. 2016; DI-engine's are their squares), are
-        fetched only if they are used (``policy.priority``).
+    - means for the log, and priorities, stay on the device until they are used.
 
-    Each environment draws its own epsilon-greedy actions. ``autocast='bfloat16'`` computes the layers with half of the
-    bits, and weights, loss and optimizer in float32; it changes the numbers.
+    Priorities are the sizes of the TD errors (Schaul et al. 2016; DI-engine's are their squares). Each environment
+    draws its own epsilon-greedy actions.
     """
 
-    config = dict(type='lean_dqn', learn=LeanDQNOptions().model_dump())
+    config = dict(type='lean_dqn', learn=LearnerOptions().model_dump())
 
     _updater: Updater
 
     def __init__(
         self, cfg: EasyDict, model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
     ) -> None:
-        self._options = self._checked(cfg)
+        self._options = LearnerOptions.of_section('config option', 'policy.learn', cfg['learn'])
         # `learn` first: collector and evaluator act with the network that it averages
         fields = self.total_field if enable_field is None else enable_field
         super().__init__(cfg, model, sorted(fields, key=lambda field: field != 'learn'))
@@ -71,11 +57,7 @@ class LeanDQNPolicy(DQNPolicy):
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
-        cls._checked(cfg['policy'])
-
-    @staticmethod
-    def _checked(policy: Mapping) -> LeanDQNOptions:
-        return LeanDQNOptions.of_section('config option', 'policy.learn', policy['learn'])
+        LearnerOptions.of_section('config option', 'policy.learn', cfg['policy']['learn'])
 
     def _init_learn(self) -> None:
         super()._init_learn()
@@ -93,15 +75,9 @@ class LeanDQNPolicy(DQNPolicy):
         self._discounts = (self._gamma ** torch.arange(self._nstep)).unsqueeze(1).to(self._device)
         # the parameters themselves: this dict serves all later updates of the target network
         self._weights = self._learn_model.state_dict()
-        self._target_copy = cast_copy(self._model, self._dtype)
-        self._copied_version = -1
 
     def _forward_learn(self, data: Sequence[dict]) -> dict[str, Any]:
-        """One update from a batch of the ``frame`` buffer, or from a list of transitions, as ``DQNPolicy`` makes it.
-
-        Returns:
-            What ``Updater.step`` returns, and ``priority`` if priorities are used.
-        """
+        """One update, as ``DQNPolicy`` makes it. Returns what ``Updater.step`` does, and ``priority`` if it is used."""
         prepared = self._prepared(data)
         batch = self._uploaded({key: prepared[key] for key in USED_KEYS if prepared.get(key) is not None})
         loss, td_error, q_value, target_q_value = self._loss(batch)
@@ -109,8 +85,6 @@ class LeanDQNPolicy(DQNPolicy):
         means = dict(q_value=q_value.mean(), target_q_value=target_q_value.mean())
         info: dict[str, Any] = dict(self._updater.step(loss, sync, **means))
         self._target_model.update(self._weights)
-        if 'target_update_freq' not in self._cfg.learn:
-            self._copied_version = -1  # target_theta assigns new tensors, so versions do not show the change
         if self._priority:
             info['priority'] = td_error.tolist()
         return info
@@ -140,7 +114,7 @@ class LeanDQNPolicy(DQNPolicy):
         following = target_q_value.gather(1, next_q_value.argmax(dim=-1, keepdim=True)).squeeze(1)
         discount = batch.get('value_gamma', self._gamma**self._nstep)
         target = (batch['reward'] * self._discounts).sum(0) + discount * following * (1 - batch['done'])
-        losses = LOSSES[self._options.loss](chosen, target, reduction='none')
+        losses = functional.mse_loss(chosen, target, reduction='none')
         if 'weight' in batch:
             losses = losses * batch['weight']
         return losses.mean(), (chosen - target).detach().abs(), q_value, target_q_value
@@ -181,18 +155,8 @@ class LeanDQNPolicy(DQNPolicy):
             q_value = q_values(self._model, both if self._one_forward else both[:size])
             with torch.no_grad():
                 next_q_value = q_value[size:] if self._one_forward else q_values(self._model, both[size:])
-                target_q_value = q_values(self._target(), both[size:])
+                target_q_value = q_values(self._target_model, both[size:])
         return q_value[:size].float(), next_q_value.detach().float(), target_q_value.float()
-
-    def _target(self) -> torch.nn.Module:
-        """The target network; under autocast a cast copy, which saves casting its weights at each update."""
-        if self._dtype is torch.float32:
-            return self._target_model
-        version = sum(weight._version for weight in self._target_model.parameters())  # every write into them counts
-        if self._copied_version != version:
-            self._target_copy.load_state_dict(self._target_model.state_dict())
-            self._copied_version = version
-        return self._target_copy
 
     @property
     def _acting_model(self) -> torch.nn.Module:

@@ -162,13 +162,13 @@ class LeanPPOPolicy(Policy):
 
     # Whether `breakout train` collects while this policy learns, unless it is told --serial.
     overlaps = True
-    _model: Any
-    _updater: Updater
+    _model: PixelActorCritic
+    _updater: Updater[PixelActorCritic]
     # The used share of the run's budget: the hook `progress` sets it, None if there is none.
     _budget_used: float | None = None
     # The acting network, cast to `_dtype`. Reset to None when the weights change; tensor versions do not show it,
     # because fused optimizers do not bump them.
-    _cast: Any = None
+    _cast: PixelActorCritic | None = None
 
     def __init__(
         self, cfg: EasyDict, model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
@@ -181,7 +181,7 @@ class LeanPPOPolicy(Policy):
         return fastest_dtype(self._options.autocast, self._device)
 
     @property
-    def _acting_model(self) -> Any:
+    def _acting_model(self) -> PixelActorCritic:
         """The learner's; a policy that does not learn loads the averaged weights into its network."""
         return self._updater.acting_model if 'learn' in self._enable_field else self._model
 
@@ -200,12 +200,9 @@ class LeanPPOPolicy(Policy):
         return {env_id: dict(zip(decided, step)) for env_id, step in zip(data, steps)}
 
     def _act_on_batch(self, obs: torch.Tensor, eps: float = 0.0) -> dict[str, torch.Tensor]:
-        """Draw actions for a batch of observations; the collector ``rollout`` calls this, as
-        ``collect_mode.get_attribute('act_on_batch')``.
+        """``action``, ``value`` of the observation and ``log_prob``, the logarithm of the action's probability, on the
+        CPU; the collector ``rollout`` calls this, as ``collect_mode.get_attribute('act_on_batch')``.
 
-        Returns:
-            ``action``, ``value`` of the observation and ``log_prob``, the logarithm of the action's probability, on the
-            CPU.
         Shapes:
             obs: :math:`(B, F, S, S)`, uint8, B environments, F frames, S pixels; output: :math:`(B)`.
         """
@@ -234,15 +231,12 @@ class LeanPPOPolicy(Policy):
         )
 
     def _get_train_sample(self, transitions: Mapping[str, torch.Tensor]) -> Samples:
-        """Add GAE advantages (Schulman et al. 2016) and the critic's target returns to a rollout.
+        """Add GAE advantages (Schulman et al. 2016) and the critic's target returns to a rollout, and put it on the
+        learner's device: a GPU gets a rollout once, not once for each epoch.
 
-        Arguments:
-            transitions: ``obs``, ``action``, ``log_prob``, ``reward``, ``done``, ``weight``, and ``value``, which also
-                has the observations after the last step.
-        Returns:
-            On the learner's device: a GPU gets a rollout once, not once for each epoch.
         Shapes:
-            obs: :math:`(T, N, ...)`, T steps of N environments; value: :math:`(T + 1, N)`; others: :math:`(T, N)`.
+            transitions: ``obs`` :math:`(T, N, ...)`, T steps of N environments; ``value`` :math:`(T + 1, N)`, also of
+                what follows the last step; ``action``, ``log_prob``, ``reward``, ``done``, ``weight`` :math:`(T, N)`.
             samples: :math:`(T N, ...)`.
         """
         reward, value, weight = transitions['reward'], transitions['value'], transitions['weight']

@@ -67,31 +67,22 @@ class Mirror:
                 f'{_MIRROR_IS_ON} for {type(self._model).__name__} with layers of {sizes}; expected pixel_actor_critic '
                 'with even sizes in encoder_hidden_size_list and 4 actions'
             )
-        left, right = self._columns
-        if left + right != self._model.screen_width - 1:
-            raise ValueError(
-                f'{_MIRROR_IS_ON} for columns {[left, right]} of {self._model.screen_width}; expected as many left out '
-                'on the left as on the right'
-            )
-
-    @property
-    def _columns(self) -> tuple[int, int]:
-        assert self._model.window is not None, 'a PixelActorCritic looks at screens'
-        return self._model.window[1]
 
     def _last_width(self, convolutions: Sequence[Conv2d]) -> int:
-        """The columns of the last convolution's output. Raises ValueError if one leaves out columns on the right."""
-        left, right = self._columns
+        """The columns of the last convolution's output. Raises ValueError if columns are left out on one side only."""
+        assert self._model.window is not None, 'a PixelActorCritic looks at screens'
+        left, right = self._model.window[1]
         width = right - left + 1
+        is_one_sided = left != self._model.screen_width - 1 - right
         for layer in convolutions:
-            padding = int(layer.padding[1])
-            steps, rest = divmod(width + 2 * padding - layer.kernel_size[1], layer.stride[1])
-            if rest:
-                raise ValueError(
-                    f'{_MIRROR_IS_ON} for {right - left + 1} columns; expected a number of which each convolution '
-                    'reads the last, such as 84 or 76'
-                )
+            steps, rest = divmod(width + 2 * int(layer.padding[1]) - layer.kernel_size[1], layer.stride[1])
             width = steps + 1
+            is_one_sided = is_one_sided or rest > 0
+        if is_one_sided:
+            raise ValueError(
+                f'{_MIRROR_IS_ON} for columns {[left, right]} of {self._model.screen_width}; expected as many left out '
+                'on the left as on the right, and a number of which each convolution reads the last, such as 84 or 76'
+            )
         return width
 
     def begin(self) -> None:

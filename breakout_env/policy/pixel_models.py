@@ -35,15 +35,14 @@ def _check_encoder(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 # First and last row, first and last column of the part of a screen that a network looks at.
 Window = tuple[tuple[int, int], tuple[int, int]]
-# Three strided convolutions need 36 pixels. The upper bounds are far above the sizes of any network for screens.
-_FEWEST_PIXELS = 36
-_Pixels = Annotated[int, Between(_FEWEST_PIXELS, 1024)]
+_FEWEST_PIXELS = 36  # for three strided convolutions
+_Count = Annotated[int, Between(1)]
+_Pixels = Annotated[int, Between(_FEWEST_PIXELS)]
 _Range = Annotated[
-    tuple[Annotated[int, Between(0, 1023)], Annotated[int, Between(0, 1023)]] | None,
+    tuple[int, int] | None,
     BeforeValidator(_as_tuple),
     Expected('None or the first and the last index that the network looks at, such as [12, 79]'),
 ]
-_Width = Annotated[int, Between(1, 16_384)]
 
 
 class PixelModelOptions(Options):
@@ -52,20 +51,20 @@ class PixelModelOptions(Options):
     _owner = 'model option'
 
     obs_shape: Annotated[
-        tuple[Annotated[int, Between(1, 256)], _Pixels, _Pixels],
+        tuple[_Count, _Pixels, _Pixels],
         BeforeValidator(_as_tuple),
-        Expected('three whole numbers: frames (up to 256), height and width (36 to 1,024 pixels)'),
+        Expected('three whole numbers: frames, height and width (from 36 pixels)'),
     ]
     """(list) Shape of an observation, such as [4, 84, 84]."""
-    action_shape: Annotated[int, Between(1, 10_000)]
+    action_shape: _Count
     """(int) Number of actions."""
     encoder_hidden_size_list: Annotated[
-        tuple[_Width, ...],
+        tuple[_Count, ...],
         BeforeValidator(lambda sizes: NATURE_ENCODER if sizes is None else _as_tuple(sizes)),
         AfterValidator(_check_encoder),
         Expected(
-            'a list of whole numbers up to 16,384: channels of three convolutions, perhaps of more blocks with as many '
-            'channels as the third, then the width of the linear layer'
+            'a list of whole numbers: channels of three convolutions, perhaps of more blocks with as many channels as '
+            'the third, then the width of the linear layer'
         ),
     ] = NATURE_ENCODER
     """(list) Channels of the convolutions, then the width of the linear layer."""
@@ -90,7 +89,7 @@ class PixelModelOptions(Options):
         """As the base's; also raises ValueError for ``rows`` and ``columns`` off the screen, or too few."""
         options = super().read(cfg)
         for name, size, (first, last) in zip(('rows', 'columns'), options.obs_shape[1:], options.window):
-            if last >= size or last - first + 1 < _FEWEST_PIXELS:
+            if first < 0 or last >= size or last - first + 1 < _FEWEST_PIXELS:
                 found = f'model option `{name}` is {[first, last]} (list)'
                 raise ValueError(f'{found}; expected at least {_FEWEST_PIXELS} of a screen that has {size}, from 0 on')
         return options
@@ -144,15 +143,11 @@ class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
     ) -> None:
         """
         Arguments:
-            obs_shape, action_shape, rows, columns: As in ``PixelModelOptions``. A network with custom layers names none
-                of them. Checkpoints include ``rows`` and ``columns``.
-            encoder_hidden_size_list: As there. None and, as a keyword, [128, 128, 64] stand for the default:
-                DI-engine's policies insert the latter into configs. To train with these sizes, use DI-engine's own
-                model with ``obs_dtype='float32'``.
+            obs_shape, action_shape, encoder_hidden_size_list, rows, columns: As in ``PixelModelOptions``. A network
+                with custom layers names none of them. For the encoder, None and, as a keyword, [128, 128, 64] stand for
+                the default: DI-engine's policies insert the latter into configs.
             orthogonal: Whether the encoder's weights begin orthogonal, else as PyTorch's.
             kwargs: The template's other arguments.
-        Raises:
-            ValueError: If a shape or size is not allowed.
         """
         if obs_shape is None:
             super().__init__(**kwargs)
@@ -195,9 +190,6 @@ class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
     def forward(self, x: torch.Tensor | Mapping, *args: Any, **kwargs: Any) -> Any:
         """The template's ``forward`` on scaled pixels; a recurrent one takes a dict with ``obs``. Raises ValueError if
         the first floating input that is not all black is scaled already.
-
-        Shapes:
-            x: :math:`(B, F, S, S)`, B batch size, F frames, S pixels; :math:`(T, B, F, S, S)` for T recurrent steps.
         """
         if isinstance(x, Mapping):
             return super().forward({**x, 'obs': self.scaled(x['obs'])}, *args, **kwargs)
@@ -247,11 +239,8 @@ class PixelDQN(PixelInput, DQN):
     def __init__(
         self, *args: Any, dueling: bool = True, head: str = 'ding', orthogonal: bool = True, **kwargs: Any
     ) -> None:
-        """
-        Arguments:
-            dueling: Whether the value of a state and the advantages of actions have separate heads.
-            head: ``ding`` or ``paper``, see ``PixelModelOptions``.
-            orthogonal, args, kwargs: As in ``PixelInput``, errors included.
+        """As ``PixelInput``. ``dueling``: the value of a state and the advantages of actions have separate heads;
+        ``head``: as in ``PixelModelOptions``.
         """
         validate('model option', 'head', head, PixelModelOptions.model_fields['head'].annotation)
         if head == 'paper' and (layers := kwargs.setdefault('head_layer_num', 0)):

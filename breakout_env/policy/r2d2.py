@@ -24,11 +24,9 @@ class R2D2SlicesPolicy(R2D2Policy):
     in from its stored state. n-step returns are computed from the slice. It needs the collector ``sample_with_ids`` and
     the buffer ``torchrl`` with ``sampler='slice'``; see configs/breakout_r2d2_config.py.
 
-    .. note::
-        DI-engine's R2D2 does not learn from the end of an episode that is longer than a sequence: the last
-        ``nstep`` steps of a sequence have no target, and its last sequence ends with the episode. Here ``nstep``
-        null steps follow the end (DI-engine pads short episodes with them), which gives the steps before the end
-        their target. Null steps and steps without a target have weight 0.
+    The last ``nstep`` steps of a slice have no target, so DI-engine's R2D2 does not learn from the end of an episode.
+    Here ``nstep`` null steps follow the end, which gives the steps before it their target. Null steps and steps without
+    a target have weight 0.
     """
 
     config = dict(

@@ -53,15 +53,14 @@ def shell_command(program: str, *words: object) -> str:
     """A command for people to paste into a shell. A program of this installation, such as ``'breakout'`` or ``'ding'``,
     is called by its name if PATH has it, else by its path beside this Python, as after ``make``.
     """
-    found, beside = shutil.which(program), Path(sys.executable).with_name(program)
+    found = shutil.which(program)
+    beside = Path(sys.executable).with_name(program)
     path = os.path.relpath(beside)
-    if found is not None and (not beside.exists() or beside.samefile(found)):
-        name = [program]
-    elif beside.exists():
-        name = [str(beside) if path.startswith(os.pardir) or os.sep not in path else path]
+    if not beside.exists() or (found is not None and beside.samefile(found)):
+        name = program
     else:
-        name = [sys.executable, '-m', 'breakout_env'] if program == 'breakout' else [program]
-    return shlex.join(map(str, [*name, *words]))
+        name = str(beside) if path.startswith(os.pardir) or os.sep not in path else path
+    return shlex.join(map(str, [name, *words]))
 
 
 def listed_commands(commands: Mapping[str, str]) -> list[str]:

@@ -18,8 +18,8 @@ def import_parts(option: str, names: Any) -> None:
             missing = getattr(error, 'name', None) if isinstance(error, ModuleNotFoundError) else None
             if missing is not None and f'{name}.'.startswith(f'{missing}.'):
                 raise ValueError(
-                    f'{option} is {describe(names)}: {error}; expected modules that are installed, on PYTHONPATH or '
-                    'beside the config'
+                    f'{option} is {describe(names)}: {error}; expected modules that are installed, on PYTHONPATH (such '
+                    'as PYTHONPATH=.) or beside the config'
                 ) from None
             last = traceback.extract_tb(error.__traceback__)[-1]
             raise ValueError(

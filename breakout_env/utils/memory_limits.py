@@ -5,7 +5,7 @@ import math
 import os
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,75 +27,42 @@ class Room(NamedTuple):
 
 def memory_room(root: str = _GROUPS, membership: str = _MEMBERSHIP) -> Room:
     """The tightest of the machine's memory, the limits of control groups (docker, Kubernetes, Slurm and systemd set
-    them), and the shell's (``ulimit``; SGE and PBS set them). A process in a container sees all memory of the
-    host, and is killed at the container's limit. ``control_groups`` explains the arguments.
+    them), and ``ulimit -v`` (SGE and PBS set it). A process in a container sees all memory of the host, and is killed
+    at the container's limit. ``control_groups`` explains the arguments.
     """
     memory = psutil.virtual_memory()
     room = Room(memory.available, memory.total, "the machine's memory")
-    for folder in control_groups('memory', root, membership):
-        limit = _number(folder, 'memory.max', 'memory.limit_in_bytes')
-        used = _number(folder, 'memory.current', 'memory.usage_in_bytes')
-        if limit is None or used is None or limit >= memory.total:
+    for folder in control_groups(root, membership):
+        try:
+            limit, used = (int((folder / name).read_text()) for name in ('memory.max', 'memory.current'))
+            fields = dict(line.split() for line in (folder / 'memory.stat').read_text().splitlines())
+        except (OSError, ValueError):  # no such file, or "max"
             continue
         # the page cache counts as used, but the kernel drops it before it kills
-        used -= min(used, _reclaimable(folder))
-        if limit - used < room.free_bytes:
-            room = Room(max(0, limit - used), limit, 'the memory limit of its control group (container or job)')
-    data_bytes = psutil.Process().memory_info().data
-    data = _limited(resource.RLIMIT_DATA, data_bytes, 'the limit of its data, ulimit -d')
-    return min(room, address_room(), data, key=lambda room: room.free_bytes)
+        free = max(0, limit - used + int(fields.get('inactive_file', 0)))
+        if free < room.free_bytes:
+            room = Room(free, limit, 'the memory limit of its control group (container or job)')
+    return min(room, address_room(), key=lambda room: room.free_bytes)
 
 
 def address_room() -> Room:
     """What ``ulimit -v`` leaves for memory and for files that are mapped into it."""
-    return _limited(resource.RLIMIT_AS, psutil.Process().memory_info().vms, 'the limit of its address space, ulimit -v')
-
-
-def _limited(which: int, used_bytes: int, whose: str) -> Room:
-    limit = resource.getrlimit(which)[0]
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
         limit = sys.maxsize
-    return Room(max(0, limit - used_bytes), limit, whose)
+    used = psutil.Process().memory_info().vms
+    return Room(max(0, limit - used), limit, 'the limit of its address space, ulimit -v')
 
 
-def control_groups(controller: str, root: str = _GROUPS, membership: str = _MEMBERSHIP) -> Iterator[Path]:
-    """The folders of the control groups of this process and of all groups above them, of version 1 and 2.
-
-    Arguments:
-        controller: What they control, such as ``'memory'``.
-        root: Where control groups are mounted.
-        membership: The file that says in which groups this process is; a kernel without them has no such file.
+def control_groups(root: str = _GROUPS, membership: str = _MEMBERSHIP) -> list[Path]:
+    """The folders of this process's control group (version 2) and of all groups above it, up to ``root``, where they
+    are mounted. The file ``membership`` says in which group it is; a kernel without them has no such file.
     """
-    lines = Path(membership).read_text().splitlines() if os.path.exists(membership) else ()
-    for line in lines:
-        _, controllers, path = line.split(':', 2)
-        if controllers and controller not in controllers.split(','):
-            continue
-        top = Path(root, controller) if controllers else Path(root)
-        # in a container the path may be the host's, with the group itself mounted at the top
-        group = top / path.lstrip('/')
-        for folder in (group, *group.parents):
-            if folder.is_dir():
-                yield folder
-            if folder == top:
-                break
-
-
-def _number(folder: Path, *names: str) -> int | None:
-    for name in names:
-        try:
-            return int((folder / name).read_text())
-        except (OSError, ValueError):  # no such file, or "max"
-            continue
-    return None
-
-
-def _reclaimable(folder: Path) -> int:
-    try:
-        fields = dict(line.split() for line in (folder / 'memory.stat').read_text().splitlines())
-    except (OSError, ValueError):  # nothing to be known
-        return 0
-    return int(fields.get('total_inactive_file', fields.get('inactive_file', 0)))
+    text = Path(membership).read_text() if os.path.exists(membership) else ''
+    path = next((line[len('0::/') :] for line in text.splitlines() if line.startswith('0::/')), '')
+    # in a container the path may be the host's, with the group itself mounted at the top
+    group = Path(root, path)
+    return [folder for folder in (group, *group.parents) if folder.is_dir() and folder.is_relative_to(root)]
 
 
 def disk_room(folder: str) -> Room:

@@ -12,7 +12,6 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from operator import index
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 import numpy as np
@@ -46,18 +45,12 @@ def _whole(value: object) -> object:
 
 @dataclass(frozen=True)
 class Between(GroupedMetadata):
-    """The bounds of an option that is a number, Python's or numpy's. Bools and NaN are rejected.
-
-    Arguments:
-        low, high: The bounds, both allowed.
-        above: Whether ``low`` itself is not allowed.
-        from_float: Whether an integer may be written as ``1e6``.
-    """
+    """The bounds of an option that is a number, Python's or numpy's. Bools and NaN are rejected."""
 
     low: float
     high: float = math.inf
-    above: bool = False
-    from_float: bool = False
+    above: bool = False  # whether ``low`` itself is not allowed
+    from_float: bool = False  # whether an integer may be written as ``1e6``
 
     def __iter__(self) -> Iterator[object]:
         yield BeforeValidator(_whole if self.from_float else _as_python)
@@ -112,11 +105,8 @@ class Options(BaseModel):
 
     @classmethod
     def read(cls, cfg: object) -> Self:
-        """Check a section of a config, a dict or EasyDict, None for an empty one. Options that are not set have their
-        defaults.
-
-        Raises:
-            ValueError: If the section is not a dict, an option is unknown, or a value is not allowed.
+        """Check a section of a config, a dict or EasyDict, None for an empty one. Raises ValueError if it is not a
+        dict, an option is unknown, or a value is not allowed.
         """
         values = as_dict(f'the section of the {cls._owner}s', cfg)
         for name in values:
@@ -139,7 +129,6 @@ class Options(BaseModel):
 
     @classmethod
     def known_names(cls) -> Collection[str]:
-        """The options, and the keys that are passed over."""
         return {*cls.model_fields, *cls._passed_over}
 
     @classmethod
@@ -177,13 +166,11 @@ def _adapter(type_: Any) -> TypeAdapter:
 
 
 def validate(owner: str, name: str, value: object, type_: object) -> Any:
-    """Check a single value; returns it, numpy's numbers as Python's.
+    """Check a single value; returns it, numpy's numbers as Python's. Raises ValueError if it is not allowed.
 
     Arguments:
         owner: How the error message begins, such as ``'env option'``.
         type_: What it may be, such as ``Annotated[int, Between(1, 8)]``.
-    Raises:
-        ValueError: If it is not allowed.
     """
     try:
         return _adapter(type_).validate_python(value)
@@ -195,15 +182,9 @@ def _refusal(owner: str, name: str, value: object, type_: object) -> ValueError:
     return ValueError(f'{owner} `{name}` is {describe(value)}; expected {describe_type(type_)}')
 
 
-def checked_seed(seed: Any) -> int:
-    """A seed as Python's number, from numpy's or a tensor, too. Raises ValueError if it is not whole, or negative."""
-    try:
-        number = -1 if isinstance(seed, bool) else index(seed)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise ValueError(f'the seed is {describe(seed)}; expected a whole number of 0 or more')
-    return number
+def checked_seed(seed: object) -> int:
+    """A seed as Python's number, from numpy's, too. Raises ValueError if it is not whole, or negative."""
+    return validate('argument', 'seed', seed, Annotated[int, Between(0)])
 
 
 def as_dict(owner: str, value: object) -> dict[Any, Any]:

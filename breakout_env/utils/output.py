@@ -59,13 +59,10 @@ def survive_lost_output() -> Output | None:
 
 def print_line(text: str) -> None:
     """Print a line about a run; it raises no error."""
-    try:
-        print(text, flush=True)
-    except UnicodeError:  # the encoding lacks a character
-        with contextlib.suppress(OSError, ValueError):
-            os.write(sys.stdout.fileno(), f'{text}\n'.encode('ascii', 'backslashreplace'))
-    except (OSError, ValueError):
-        with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(ValueError):  # closed, or the encoding lacks a character
+        try:
+            print(text, flush=True)
+        except OSError:
             _discard(sys.stdout.fileno())
 
 

@@ -2,7 +2,6 @@
 
 import logging
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -82,9 +81,8 @@ class ResumableEvaluator(EvaluationRecord, ClosesWithoutWorkers, InteractionSeri
     """
 
     def __init__(self, *args: object, **kwargs: object) -> None:
-        # Games of the evaluation that is under way, and how many each environment has ended.
-        self._games = 0
-        self._ended: Counter[int] = Counter()
+        # Games of the evaluation that is under way, and how many have ended.
+        self._games = self._ended = 0
         super().__init__(*args, **kwargs)
 
     def reset_env(self, _env: BaseEnvManager | None = None) -> None:
@@ -95,9 +93,8 @@ class ResumableEvaluator(EvaluationRecord, ClosesWithoutWorkers, InteractionSeri
         """What the progress line says during an evaluation; None between two."""
         if not self._games:
             return None
-        each = -(-self._games // self._env_num)  # one that has ended its share plays on until all have
-        ended = sum(min(games, each) for games in self._ended.values())
-        return f'evaluating, game {min(ended + 1, self._games)} of {self._games}'
+        # an environment that has ended its share plays on until all have
+        return f'evaluating, game {min(self._ended + 1, self._games)} of {self._games}'
 
     def eval(
         self,
@@ -109,7 +106,7 @@ class ResumableEvaluator(EvaluationRecord, ClosesWithoutWorkers, InteractionSeri
         **kwargs: object,
     ) -> tuple[bool, dict[str, list]]:
         self._games = n_episode or self._default_n_episode
-        self._ended.clear()
+        self._ended = 0
         try:
             finished, info = super().eval(None, train_iter, envstep, n_episode, *args, **kwargs)
         finally:
@@ -119,5 +116,5 @@ class ResumableEvaluator(EvaluationRecord, ClosesWithoutWorkers, InteractionSeri
         return finished, info
 
     def _on_step(self, timesteps: dict[int, BaseEnvTimestep]) -> None:
-        self._ended.update(env_id for env_id, timestep in timesteps.items() if timestep.done)
+        self._ended += sum(timestep.done for timestep in timesteps.values())
         run_registry.after_env_step(self._exp_name)

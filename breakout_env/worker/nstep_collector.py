@@ -111,12 +111,7 @@ class NstepCollector(ScoringCollector):
         random_collect: bool = False,
         **kwargs: Any,
     ) -> list[Transition]:
-        """The base's ``collect``, with ``drop_extra`` off by default.
-
-        Returns:
-            ``n_sample`` on average, after random play at least as many; none where earlier collections have returned
-            enough.
-        """
+        """As the base's, with ``drop_extra`` off by default; ``n_sample`` is what is returned on average."""
         self.epsilon = (kwargs.get('policy_kwargs') or {}).get('eps')
         games_before = self.games
         n_sample = request = n_sample or self._default_n_sample

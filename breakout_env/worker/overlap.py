@@ -34,10 +34,9 @@ def overlapped(collections: Iterator[Callable[[], Fragment]], push: Callable[[Fr
     each fragment, including the last, whichever thread is faster: updates and env steps have exactly the ratio of the
     config. Compared to the serial order, the weights that collect a fragment are one fragment older.
 
-    The threads still share random numbers, from the global generators of numpy and torch. The collector explores with
-    them; the updates of policies like ``dqn`` do not use them, nor does the buffer ``frame``, which has its own, so
-    such a run is reproducible. Noisy networks (``rainbow``), DI-engine's own buffers, and annealing over a budget of
-    full games are not reproducible: use the serial order.
+    The threads share the global random generators of numpy and torch. The collector explores with them; updates and
+    the buffer ``frame`` do not use them, so a run is reproducible. Noisy networks (``rainbow``), DI-engine's own
+    buffers, and annealing over a budget of full games are not: use the serial order.
 
     Whoever stops early closes the generator, which waits for the collection under way.
     """

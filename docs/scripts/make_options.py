@@ -9,8 +9,8 @@ from blocks import ROOT, fill
 
 from breakout_env.env_manager.options import EnvManagerOptions
 from breakout_env.envs.options import EVALUATION_DEFAULTS, BreakoutOptions
-from breakout_env.policy.lean_dqn import LeanDQNOptions
 from breakout_env.policy.lean_ppo import LeanPPOOptions
+from breakout_env.policy.learner import LearnerOptions
 from breakout_env.policy.pixel_models import PixelModelOptions
 from breakout_env.replay.options import ReplayOptions, TorchRLOptions
 from breakout_env.run.progress import ProgressOptions
@@ -24,7 +24,7 @@ MODELS = {
     'replay': ReplayOptions,
     'torchrl': TorchRLOptions,
     'model': PixelModelOptions,
-    'lean-dqn': LeanDQNOptions,
+    'lean-dqn': LearnerOptions,
     'lean-ppo': LeanPPOOptions,
     'progress': ProgressOptions,
     'resume': ResumeOptions,

@@ -13,7 +13,7 @@ import torch
 from click.testing import CliRunner
 
 from breakout_cli import main
-from breakout_env import PixelActorCritic, PixelDRQN
+from breakout_env import PixelActorCritic
 from breakout_env.agent.agent import initial_weights, load_agent, save_agent
 from breakout_env.agent.weights_file import average_weights, checkpoints_of, last_eighth
 from helpers.agents import SMALL, SMALL_CONFIG, config_of, observations, small_network, write_checkpoint
@@ -83,13 +83,6 @@ def test_a_temperature_is_refused_for_a_run_of_q_values(run_folder):
     error = average(run_folder, '--temperature', 0.5, code=2)
     assert f'--temperature is 0.5, and {run_folder} is the run of a network that gives Q values' in error
     assert not (run_folder / 'averaged.safetensors').exists()
-
-
-def test_a_run_that_only_its_policy_can_play_is_refused(tmp_path):
-    config = config_of('pixel_drqn')
-    config['policy']['burnin_step'] = 4
-    run = write_run(tmp_path, lambda seed: PixelDRQN(**SMALL), config)
-    assert 'recurrent (policy.burnin_step)' in average(run, code=1) and not (run / 'averaged.safetensors').exists()
 
 
 @pytest.mark.parametrize('checkpoints, averaged', [(2, 2), (24, 3), (200, 16)])

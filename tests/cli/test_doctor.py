@@ -109,7 +109,7 @@ def test_small_shared_memory_is_a_warning_and_a_full_one_fails(small_disk):
 def test_too_little_of_this_machine_is_a_warning_with_its_fix(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor_checks.os, 'sched_getaffinity', lambda pid: {3, 5})
     (tmp_path / 'cpu.max').write_text('150000 100000')
-    monkeypatch.setattr(doctor_checks, 'control_groups', lambda controller: [tmp_path / 'none', tmp_path])
+    monkeypatch.setattr(doctor_checks, 'control_groups', lambda: [tmp_path / 'none', tmp_path])
     finding = doctor_checks.cpu()
     assert finding.state == 'warning' and 'the time of 1.5' in finding.found
     assert re.fullmatch(r'OMP_NUM_THREADS=1 taskset -c 3 .*breakout train', finding.fix)
@@ -122,7 +122,7 @@ def test_too_little_of_this_machine_is_a_warning_with_its_fix(monkeypatch, tmp_p
 
 @pytest.mark.parametrize('has', [True, False])
 def test_doctor_says_to_which_column_of_the_guides_this_cpu_belongs(has, monkeypatch):
-    monkeypatch.setattr(doctor_checks, 'control_groups', lambda controller: [])
+    monkeypatch.setattr(doctor_checks, 'control_groups', lambda: [])
     monkeypatch.setattr(doctor_checks, 'fastest_dtype', lambda *where: torch.bfloat16 if has else torch.float32)
     assert doctor_checks.cpu().found.endswith('with bfloat16' if has else 'without bfloat16')
 

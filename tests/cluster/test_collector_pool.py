@@ -10,7 +10,6 @@ from easydict import EasyDict
 from breakout_env.cluster import collector_pool
 from breakout_env.cluster.actors import PackedFragment
 from breakout_env.cluster.fragment import pack, pack_rollout, unpack, unpack_rollout
-from breakout_env.cluster.ray_session import ClusterError
 from breakout_env.policy.lean_ppo import Samples
 from helpers.replay import Play, other_keys, same
 
@@ -114,8 +113,8 @@ def test_collectors_of_rollouts_share_environments_as_the_cluster_changes(pool_o
     RAY.cpus = 9
     assert [fragment.env_steps for fragment in pool.play_round().values()] == [4] * 5
     assert killed == [True] * 2 and said == ['5 collectors from here on, 2 before: the cluster has CPUs for 8.']
-    with pytest.raises(ClusterError, match='--collectors is 6; expected at most 5, env.collector_env_num'):
-        pool_of(6, 'rollout', 20)
+    pool, *_ = pool_of(6, 'rollout', 20)
+    assert pool.play_round().keys() == set(range(5))
 
 
 def test_values_of_every_kind_keep_their_order_and_types():
@@ -135,13 +134,3 @@ def test_a_rollout_keeps_its_values_and_each_screen_once():
     back = unpack_rollout(payload)
     assert all(torch.equal(here, there) and here.dtype == there.dtype for here, there in zip(rollout, back))
     assert len(payload) < 64 * (3 * 9 + 2 * 3 + 5) + 1500
-
-
-def test_a_value_that_cannot_be_packed_is_named_in_the_error():
-    obs = torch.zeros(4, 3, 5, dtype=torch.uint8)
-    with pytest.raises(TypeError, match=r"transition\['thing'\]"):
-        pack([dict(obs=obs, thing=object())])
-    with pytest.raises(ValueError, match='float32.*obs_dtype'):
-        pack([dict(obs=obs.float())])
-    with pytest.raises(ValueError, match=r"transition\['done'\] is of type bool; expected no such key"):
-        pack([dict(obs=obs), dict(obs=obs, done=True)])

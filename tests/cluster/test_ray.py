@@ -102,34 +102,6 @@ def cluster() -> Iterator[tuple[str, Callable[[str], None]]]:
         nodes.stdin.close()
 
 
-def test_killed_collectors_are_restarted_and_leave_nothing_behind(tmp_path, ray_folder, monkeypatch):
-    monkeypatch.setenv('TMPDIR', str(ray_folder))
-    (tmp_path / 'parts').mkdir()
-    (tmp_path / 'parts' / 'beside_the_config.py').touch()
-    for name in ('breakout_env', 'ding', 'gym', 'ale_py'):  # in the current folder, where the workers do not look
-        (tmp_path / name).mkdir()
-        (tmp_path / name / '__init__.py').write_text("raise ImportError('not the installed one')")
-    own_part = (r"import_names=\['breakout_env'\]", "import_names=['breakout_env', 'beside_the_config']")
-    config = str(config_in(tmp_path / 'parts', 900, own_part))
-    command = Command([*ENTRY, '-c', config, '--env-step', str(10**6), '--collectors', '1'], tmp_path)
-
-    def plays() -> None:
-        """The next row counts what a collector that has ended played, but for three fragments of 8 env steps."""
-        row = env_steps(tmp_path)
-        command.wait_for(lambda: env_steps(tmp_path) > row)
-        steps = env_steps(tmp_path)
-        command.wait_for(lambda: env_steps(tmp_path) > steps + 100 and collectors_of(ray_folder))
-
-    for kills in (1, 2):
-        plays()
-        collectors_of(ray_folder)[0].kill()
-        command.wait_for(lambda kills=kills: command.text.count('what it was playing is lost') == kills)
-    plays()
-    assert command.end(signal.SIGTERM) == 0, command.text
-    assert check_saves(tmp_path / NAME)
-    assert not list(ray_folder.glob('breakout_actor_*'))
-
-
 def test_a_killed_learner_leaves_no_process_and_its_run_resumes(tmp_path, ray_folder):
     config = config_in(tmp_path, 1.0)
     command = training(config, 10**6, '--collectors', '1')
@@ -169,18 +141,23 @@ def test_ppo_with_the_same_collectors_is_repeatable(tmp_path):
     assert all(torch.equal(weight, learned[1][name]) for name, weight in learned[0].items())
 
 
-def test_ppo_goes_on_without_a_killed_collector_and_resumes(tmp_path, ray_folder):
-    config = ppo_in(tmp_path)
-    command = training(config, 10**6, '--collectors', '2')
-    command.wait_for(lambda: env_steps(tmp_path) > 80)
-    collectors_of(ray_folder)[0].kill()
-    command.wait_for(lambda: 'what it was playing is lost' in command.text)
-    steps = env_steps(tmp_path)
-    command.wait_for(lambda: env_steps(tmp_path) > steps + 80 and len(collectors_of(ray_folder)) == 2)
+def test_a_run_goes_on_without_killed_collectors_and_resumes(tmp_path, ray_folder, monkeypatch):
+    monkeypatch.setenv('TMPDIR', str(ray_folder))
+    for name in ('breakout_env', 'ding', 'gym', 'ale_py'):  # in the current folder, where the workers do not look
+        (tmp_path / name).mkdir()
+        (tmp_path / name / '__init__.py').write_text("raise ImportError('not the installed one')")
+    words = [*ENTRY, '-c', str(ppo_in(tmp_path / 'config')), '--collectors', '2', '--env-step']
+    command = Command([*words, str(10**6)], tmp_path)
+    for kills in (1, 2):
+        steps = env_steps(tmp_path)
+        command.wait_for(lambda steps=steps: env_steps(tmp_path) > steps + 80 and len(collectors_of(ray_folder)) == 2)
+        collectors_of(ray_folder)[0].kill()
+        command.wait_for(lambda kills=kills: command.text.count('what it was playing is lost') == kills)
     assert command.end(signal.SIGTERM) == 0, command.text
+    assert not list(ray_folder.glob('breakout_actor_*'))
     (saved, *_) = check_saves(tmp_path / NAME)
     budget = saved['env_step'] + 80
-    resumed = training(config, budget, '--collectors', '1', '--resume')
+    resumed = Command([*words, str(budget), '--resume'], tmp_path)
     assert resumed.process.wait() == 0, resumed.text
     (save, *_) = check_saves(tmp_path / NAME)
     assert save['env_step'] == budget

@@ -125,7 +125,7 @@ def test_wrong_seeds_are_refused_before_a_game_is_reset():
             envs.reset(seed=seed)
     for seed in (1.0, -1, True, '1', {0: 1, 1: 2}):
         for refusing, wrong in ((envs, seed), (envs, [0, seed]), (env, seed)):
-            with pytest.raises(ValueError, match='the seed is .*; expected a whole number of 0 or more'):
+            with pytest.raises(ValueError, match='`seed` is .*; expected a whole number from 0'):
                 refusing.reset(seed=wrong)
     np.testing.assert_array_equal(envs.step([2, 3])[0], after[1])
     for seed in ([3, None], (3, 4), np.arange(3, 5), np.int64(3), 2**70):

@@ -11,7 +11,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from breakout_env.run.config import checked_config
 from breakout_env.run.recipes import shipped
-from breakout_env.worker.overlap import overlapped
 from helpers.policies import batch_for, filled_buffer, part, policy_on
 
 aten = torch.ops.aten
@@ -120,15 +119,3 @@ def test_a_batch_is_copied_on_its_own_stream_and_computing_waits_for_it(request)
     count = end - begin - 1
     assert count >= 5 and calls[begin + 1 : end] == ['copies'] * count
     assert calls[end + 1 : computes] == ['waits for a stream'] + ['keeps'] * count
-
-
-def test_collecting_waits_for_the_weights_on_a_stream_of_its_own(monkeypatch):
-    monkeypatch.setattr(torch.cuda, 'is_initialized', lambda: True)
-    calls, left = Recorder(monkeypatch).calls, [1]
-
-    def collect():
-        calls.append('collects')
-        return left.pop()
-
-    list(overlapped(iter([collect]), lambda fragment: None))
-    assert calls[:4] == ['waits for a stream', 'begin stream', 'collects', 'end stream']

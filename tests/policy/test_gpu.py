@@ -4,17 +4,13 @@
 """
 
 import contextlib
-import os
-import sys
 import tempfile
 
 import pytest
 import torch
 
-from breakout_env.run.recipes import shipped
 from breakout_env.utils.gpu import gpu_problem
-from helpers.policies import BATCH, FROM_ROLLOUTS, POLICIES, batch_for, filled_buffer, policy_on, transitions
-from helpers.processes import ROOT, completed
+from helpers.policies import BATCH, FROM_ROLLOUTS, POLICIES, batch_for, filled_buffer, policy_on
 
 PROBLEM = gpu_problem()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(PROBLEM), reason=PROBLEM)]
@@ -59,34 +55,6 @@ def test_an_update_gives_the_loss_and_weights_of_a_cpu(kind, autocast):
     loss, weights = (sorted(each)[-3] for each in zip(*differences(kind, autocast)))
     assert loss <= LARGEST_LOSS_DIFFERENCE[autocast]
     assert autocast or weights <= LARGEST_DIFFERENCE
-
-
-@pytest.mark.parametrize('kind', POLICIES)
-def test_actions_are_those_of_a_cpu(kind):
-    obs = {i: one['obs'] for i, one in enumerate(transitions(BATCH, seed=1))}
-    chosen = []
-    for policy in (policy_on(device, kind) for device in ('cuda', 'cpu')):
-        torch.manual_seed(0)
-        output = policy.collect_mode.forward(obs, eps=0.0)
-        chosen.append([int(output[i]['action']) for i in obs])
-    # rounding decides between equal values
-    assert sum(ours == theirs for ours, theirs in zip(*chosen)) >= BATCH - 1
-
-
-def test_batches_are_the_same_whatever_way_they_take():
-    ways = dict(compressed={}, ring=dict(storage='ring'), prefetched=dict(prefetch=True))
-    ways['pinned'] = dict(prefetch=True, pin_memory=True)
-    policy, expected = policy_on('cuda', 'lean_dqn'), None
-    for way, options in ways.items():
-        found = []
-        with contextlib.closing(filled_buffer(**options)) as buffer:
-            for _ in range(20):
-                sampled = buffer.sample(BATCH).collated()
-                batch = policy._uploaded({key: sampled[key] for key in ('obs', 'next_obs', 'action', 'reward')})
-                assert {tensor.device.type for tensor in batch.values()} == {'cuda'}, way
-                found += [tensor.cpu() for tensor in batch.values()]
-        expected = expected or found
-        assert all(map(torch.equal, found, expected)), way
 
 
 @pytest.mark.parametrize('kind', POLICIES)
@@ -138,40 +106,3 @@ def test_memory_is_level_over_2000_updates_and_released_afterwards():
     growth(20)  # what libraries take for themselves stays
     before = allocated()
     assert growth(2000) <= LEVEL_BYTES and allocated() - before <= LEVEL_BYTES
-
-
-# Fills its share of the GPU in the 23rd update, for as long as the error is handled.
-FULL = """
-import sys, torch
-from breakout_cli import main
-from breakout_env.policy.lean_dqn import LeanDQNPolicy as Policy
-
-learn, updates = Policy.learn_mode.forward, []
-
-def fill(policy, data):
-    updates.append(None)
-    if len(updates) == 1 and part(policy, 'cuda'):
-        torch.cuda.set_per_process_memory_fraction(0.25)
-    held = []
-    while len(updates) > 22:
-        held.append(torch.empty(2**26, dtype=torch.uint8, device=part(policy, 'device')))
-    return learn(policy, data)
-
-Policy.learn_mode.forward = fill
-main(sys.argv[1:])
-"""
-
-
-def test_a_training_out_of_gpu_memory_is_saved_and_a_cpu_resumes_it(tmp_path, monkeypatch):
-    monkeypatch.setenv('PYTHONPATH', str(ROOT), prepend=os.pathsep)
-    config = shipped('configs/breakout_lean_dqn_config.py')
-    words = ['train', '-c', config, '--updates', '40', '--set', 'policy.random_collect_size=64']
-
-    def ends(*command):
-        done = completed([sys.executable, *command], tmp_path, merged=True)
-        return done.returncode, done.stdout
-
-    code, output = ends('-c', FULL, *words, '--device', 'cuda', '--exp-name', 'full')
-    assert code == 1 and 'out of memory' in output.splitlines()[-1] and 'Traceback' not in output, output
-    code, output = ends('-m', 'breakout_env', *words, '--device', 'cpu', '--resume', 'full')
-    assert code == 0 and 'Resuming full at' in output, output

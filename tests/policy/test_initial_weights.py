@@ -73,12 +73,9 @@ def test_a_scale_that_is_none_is_an_error(tmp_path, scale):
 
 def test_weights_of_another_network_are_an_error_that_names_both():
     other = policy_on('cpu', 'lean_dqn').learn_mode.state_dict()['model']
-    with pytest.raises(ConfigError) as error:
+    message = "^the/file has other weights than the network of the config: 'critic.bias' is missing; expected .1,.$"
+    with pytest.raises(ConfigError, match=message):
         InitialWeights('the/file', other, None).load(ppo().learn_mode)
-    message = str(error.value)
-    assert message.startswith('the/file has a network with layers of [32, 64, ') and '\n' not in message
-    assert 'critic.bias is missing; expected that of the config, with layers of [1, 8, 8, 8, 16, 16, 4]' in message
-    assert message.endswith('where it is (1,)')
 
 
 def test_a_mirror_takes_equivariant_weights_only():

@@ -103,20 +103,6 @@ def test_diagnostics_equal_stable_baselines3_and_leave_out_lost_steps(grad_clip)
     assert set(policy.learn_mode.monitor_vars()) == set(info)
 
 
-def test_explained_variance_of_several_updates_pools_their_variances():
-    policy = ppo(log_every_updates=12)
-    batches = [policy.collect_mode.get_train_sample(rollout()) for _ in range(3)]
-    for i, batch in enumerate(batches):  # one of them has returns that hardly differ
-        batch.returns.mul_(10.0 ** (1 - i))
-    for batch in batches:
-        info = policy.learn_mode.forward(batch)
-    variances = [[each.var(correction=0).item() for each in (one.advantage, one.returns)] for one in batches[1:]]
-    residual, variance = np.sum(variances, axis=0)
-    assert info['explained_variance'] == pytest.approx(1 - residual / variance, rel=1e-4)
-    flat = batch._replace(returns=torch.ones_like(batch.returns))
-    assert ppo().learn_mode.forward(flat)['explained_variance'] == 0
-
-
 def test_collection_draws_actions_and_evaluation_takes_the_most_probable():
     policy = ppo()
     with torch.no_grad():
@@ -256,7 +242,7 @@ def test_weights_that_were_trained_without_it_are_refused():
     [
         (dict(action_shape=18), 'expected .* 4 actions'),
         (dict(encoder_hidden_size_list=[8, 9, 8, 16]), 'layers of .8, 9, 8'),
-        (dict(obs_shape=[4, 84, 86]), '86 columns'),
+        (dict(obs_shape=[4, 84, 86]), r'columns \[0, 85\] of 86'),
         (dict(columns=[4, 80]), r'columns \[4, 80\] of 84'),
     ],
 )

@@ -1,15 +1,12 @@
 """The pixel models: DI-engine's templates, or one's own layers, on scaled pixels, whatever the dtype."""
 
-import abc
 import copy
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
-from ding.config import compile_config, read_config
 from ding.model import C51DQN, DQN, QRDQN, VAC, RainbowDQN, create_model
-from ding.policy import create_policy
 from ding.utils import MODEL_REGISTRY
 from easydict import EasyDict
 
@@ -27,7 +24,6 @@ from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.network import build_network, network_config
 from breakout_env.policy.learner import cast_copy
 from helpers.agents import config_of
-from helpers.processes import ROOT
 
 SHAPE, ACTIONS = [4, 84, 84], 4
 NATURE = [32, 64, 64, 512]
@@ -73,28 +69,18 @@ class Mine(PixelInput, torch.nn.Module):
         return dict(logit=self.layers(x))
 
 
-class WithADefault(Mine, abc.ABC):
-    def __init__(self, obs_shape, action_shape, encoder_hidden_size_list=(8, 8)):
-        super().__init__(obs_shape, action_shape)
-        self.sizes = encoder_hidden_size_list
-
-
 MODEL_REGISTRY.register('of_own_layers', Mine)
-MODEL_REGISTRY.register('of_own_layers_with_a_default', WithADefault)
 INSERTED = [128, 128, 64]  # by DI-engine's Q-learning policies
 
 
-@pytest.mark.parametrize('name', ['of_own_layers', 'of_own_layers_with_a_default'])
-def test_a_custom_network_gets_scaled_pixels_and_no_inserted_encoder(name):
+def test_a_custom_network_gets_scaled_pixels_and_no_inserted_encoder():
     sizes = dict(obs_shape=[2, 3, 3], action_shape=4)
-    model = create_model(EasyDict(type=name, encoder_hidden_size_list=INSERTED, **sizes))
+    model = create_model(EasyDict(type='of_own_layers', encoder_hidden_size_list=INSERTED, **sizes))
     pixels = torch.randint(0, 256, (5, 2, 3, 3), dtype=torch.uint8)
     expected = model.layers(pixels.float() / 255)
     assert torch.equal(model(pixels)['logit'], expected) and torch.equal(model(pixels.float())['logit'], expected)
-    assert getattr(model, 'sizes', (8, 8)) == (8, 8)
-    if name == 'of_own_layers':  # one that the config names is not dropped
-        with pytest.raises(TypeError, match='encoder_hidden_size_list'):
-            Mine(encoder_hidden_size_list=[8, 8, 8, 16], **sizes)
+    with pytest.raises(TypeError, match='encoder_hidden_size_list'):  # one that the config names is not dropped
+        Mine(encoder_hidden_size_list=[8, 8, 8, 16], **sizes)
 
 
 def test_an_agents_network_is_built_without_the_inserted_encoder():
@@ -151,41 +137,12 @@ def test_the_heads_of_the_papers_are_linear_on_a_relu(model, rows, columns, duel
     np.testing.assert_allclose(agent.q_values(pixels.numpy()), logit.detach().numpy(), rtol=1e-4, atol=1e-6)
 
 
-def test_gradients_of_channels_last_features_come_back_in_that_layout():
-    """Between two layouts, the backward pass of a ReLU takes longer."""
-    model, layouts = PixelActorCritic([4, 84, 84], 4, [8, 8, 8, 16]), []
-
-    def note(module, inputs):
-        inputs[0].register_hook(lambda grad: layouts.append(grad.is_contiguous(memory_format=torch.channels_last)))
-
-    next(layer for layer in model.encoder.main if isinstance(layer, torch.nn.Flatten)).register_forward_pre_hook(note)
-    model.forward_scaled(torch.rand(2, 4, 84, 84).to(memory_format=torch.channels_last))['value'].sum().backward()
-    assert layouts == [True]
-
-
 @pytest.mark.parametrize('name', ['rows', 'columns'])
 def test_weights_for_other_rows_or_columns_are_refused(name):
     """Their shapes are the same."""
     net, other = (PixelDQN(SHAPE, ACTIONS, **{name: places}) for places in ([12, 79], [13, 80]))
     with pytest.raises(ValueError, match=rf'weights are for {name} \[13.0, 80.0\] of the screen; expected \[12, 79\]'):
         net.load_state_dict(other.state_dict())
-
-
-CONFIGS = sorted([*ROOT.glob('configs/*_config.py'), *ROOT.glob('examples/*/*_config.py')])
-
-
-@pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
-def test_every_config_builds_the_encoder_it_names_or_natures(path):
-    """DI-engine's policies insert sizes of their own where a config names none: they must not become the network."""
-    main, create = read_config(str(path))
-    sizes = main.policy.model.get('encoder_hidden_size_list', NATURE)
-    cfg = compile_config(main, auto=True, create_cfg=create, save_cfg=False)
-    cfg.policy.cuda = False
-    model = create_policy(cfg.policy, enable_field=['eval'])._model
-    convolutions = [layer.out_channels for layer in model.encoder.main if isinstance(layer, torch.nn.Conv2d)]
-    linear = getattr(model.encoder.mid, '0', model.encoder.mid)
-    streams = 2 if linear is not model.encoder.mid and main.policy.model.get('dueling') else 1
-    assert [*convolutions, linear.out_features] == [*sizes[:-1], streams * sizes[-1]]
 
 
 @pytest.mark.parametrize('model', [PixelDQN, PixelVAC])

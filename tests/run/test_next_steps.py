@@ -1,6 +1,5 @@
 """The commands that a run prints at its end work where they are pasted, and continue the run."""
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,13 +32,6 @@ def test_a_command_is_called_as_a_shell_finds_it(path, here, expected, tmp_path,
     monkeypatch.chdir(here)
     assert shell_command('breakout', 'plot', "it's", 3) == f"{expected} plot 'it'\"'\"'s' 3"
     assert completed(['bash', '-c', shell_command('breakout', '--version')]).stdout.startswith('breakout, version')
-
-
-def test_a_command_without_a_script_is_called_as_a_module(tmp_path, monkeypatch):
-    """Of a wheel that was put on PYTHONPATH."""
-    monkeypatch.setenv('PATH', str(tmp_path))
-    monkeypatch.setattr(sys, 'executable', str(tmp_path / 'python'))
-    assert shell_command('breakout', 'doctor') == f'{tmp_path}/python -m breakout_env doctor'
 
 
 def log_of(folder: Path, score: float = 5.0, **used) -> str:
