@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common import Number, refuse_two_agents, with_agent
+from .common import with_agent
 from .play import game_options, play_and_echo
 from .program import Program
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from breakout_env.agent.agent import Agent
 
 
-@click.command('record', cls=Program, check=refuse_two_agents)
+@click.command('record', cls=Program)
 @with_agent
 @click.option('--out', 'path', metavar='FILE', required=True, help='The video, .mp4 or .gif.')
 @game_options
 @click.option(
     '--max-seconds',
-    type=Number(float, 0, 86_400, above=True),
+    type=click.FloatRange(0, 86_400, min_open=True),
     help='Where the video ends.  [default: no limit; a GIF: 30]',
 )
 @click.option('--force', is_flag=True, help='Replace an existing file.')

@@ -166,12 +166,6 @@ def _import_modules(model: Mapping) -> None:
             ) from None
 
 
-def needs_path(config: Config) -> bool:
-    """Whether the network of a ``network_config`` is in a module of the user's, which may be on PYTHONPATH only."""
-    names = config['policy']['model'].get('import_names') or []
-    return any(name.split('.')[0] not in ('breakout_env', 'ding') for name in names)
-
-
 def build_network(config: Config, weights: Weights) -> PlayingNetwork:
     """Build the network of a ``network_config`` with these weights in it. No random numbers are used up.
 

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import importlib.util
-import json
 import os
 import re
 import signal
@@ -16,9 +15,8 @@ from click.testing import CliRunner
 from breakout_cli import doctor_checks, main
 from breakout_cli.common import device_of
 from breakout_cli.doctor_checks import Answer, Check, run_checks
-from breakout_env.run.config import checked_config
 from breakout_env.utils.memory_limits import Room
-from helpers.processes import ROOT, wait_until
+from helpers.processes import wait_until
 
 
 def only(look, timeout_s=60.0, **options):
@@ -27,12 +25,11 @@ def only(look, timeout_s=60.0, **options):
 
 
 def test_this_machine_is_fit_for_training(same_footprint):
-    result = CliRunner().invoke(main, ['doctor', '--json'])
-    rows = {row['name']: row for row in json.loads(result.stdout)}
-    assert [name for name, row in rows.items() if row['state'] == 'fails'] == [] and result.exit_code == 0
-    assert f'torch {importlib.metadata.version("torch")}, ' in rows['packages']['found']
-    assert set(rows) >= {'packages', 'CPU', 'GPU', 'ROM', 'worker process', 'memory', 'disk', 'FFmpeg'}
-    assert all(row['found'] for row in rows.values())
+    result = CliRunner().invoke(main, ['doctor'])
+    assert result.exit_code == 0 and not re.search('^fails', result.stdout, re.M), result.stdout
+    assert f'torch {importlib.metadata.version("torch")}, ' in result.stdout
+    for name in ('CPU', 'GPU', 'ROM', 'worker process', 'memory', 'shared memory', 'window'):
+        assert re.search(rf'^(ok|warning) +{name} +\S', result.stdout, re.M), result.stdout
 
 
 def test_table_shows_each_finding_and_below_it_fixes_that_can_be_copied(monkeypatch):
@@ -79,12 +76,12 @@ def test_packages_out_of_bounds_or_missing_come_with_their_pip_command(monkeypat
     def version(name):
         if name in ('xxhash', 'opencv-python'):
             raise importlib.metadata.PackageNotFoundError(name)
-        return {'torch': '2.13.0', 'numpy': '2.0', 'opencv-python-headless': '4.10.0.84'}.get(name) or real(name)
+        return {'torch': '2.13.0', 'opencv-python-headless': '4.10.0.84'}.get(name) or real(name)
 
     monkeypatch.setattr(importlib.metadata, 'version', version)
     finding = doctor_checks.requirements()
     assert finding.state == 'fails' and 'xxhash is not installed' in finding.found
-    assert 'torch is 2.13.0; expected ' in finding.found and 'numpy is 2.0' in finding.found  # DI-engine's bound
+    assert 'torch is 2.13.0; expected ' in finding.found
     assert finding.fix.startswith('pip install ') and '<2.13' in finding.fix and 'xxhash' in finding.fix
     assert 'opencv' not in finding.found  # the headless one provides the same modules
 
@@ -115,9 +112,8 @@ def test_too_little_of_this_machine_is_a_warning_with_its_fix(monkeypatch, tmp_p
     assert re.fullmatch(r'OMP_NUM_THREADS=1 taskset -c 3 .*breakout train', finding.fix)
     little = Room(10**9, 2 * 10**9, 'a container')
     monkeypatch.setattr(doctor_checks, 'memory_room', lambda: little)
-    monkeypatch.setattr(doctor_checks, 'disk_room', lambda folder: little)
-    for check, found in ((doctor_checks.memory, 'free of 2.0 GB (a container)'), (doctor_checks.disk, 'free in ')):
-        assert check().state == 'warning' and f'1.0 GB {found}' in check().found and check().fix
+    finding = doctor_checks.memory()
+    assert finding.state == 'warning' and '1.0 GB free of 2.0 GB (a container)' in finding.found and finding.fix
 
 
 @pytest.mark.parametrize('has', [True, False])
@@ -132,10 +128,9 @@ def test_unusable_gpu_is_told_apart_from_none(monkeypatch, tmp_path):
     monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
     monkeypatch.setenv('PATH', str(tmp_path))
     assert doctor_checks.gpu() == Answer('ok', 'none: training uses the CPU')
-    (tmp_path / 'nvidia-smi').write_text('#!/bin/sh\necho 550.54.15\n')
-    (tmp_path / 'nvidia-smi').chmod(0o755)
+    (tmp_path / 'nvidia-smi').touch(mode=0o755)
     finding = doctor_checks.gpu()
-    assert finding.state == 'warning' and 'NVIDIA driver 550.54.15, which this PyTorch' in finding.found
+    assert finding.state == 'warning' and 'finds no GPU that it can use' in finding.found
 
 
 WHEEL = ['sm_75', 'sm_80', 'sm_86', 'sm_90']
@@ -156,7 +151,6 @@ def test_gpu_without_code_in_this_pytorch_is_not_used_and_the_wheel_named(capabi
         monkeypatch.setattr(cuda, name, lambda value=value: value)
     monkeypatch.setattr(cuda, 'get_device_capability', lambda: capability)
     assert device_of('auto') == ('cuda' if is_fit else 'cpu')
-    assert checked_config(str(ROOT / 'configs' / 'breakout_dqn_config.py'), 0).policy.cuda is is_fit
     if not is_fit:
         finding = doctor_checks.gpu()
         assert finding.state == 'warning' and 'P100 has compute' in finding.found and '/cu126' in finding.fix
