@@ -45,13 +45,11 @@ def device_of(device: str) -> str:
         return device
     import torch
 
-    from breakout_env.utils.command_line import shell_command
     from breakout_env.utils.gpu import gpu_problem
 
     problem = gpu_problem()
     if problem and device == 'cuda':
-        doctor = shell_command('breakout', 'doctor')
-        raise click.UsageError(f'--device is cuda, but {problem}; expected cpu or auto (see {doctor})')
+        raise click.UsageError(f'--device is cuda, but {problem}; expected cpu or auto')
     if problem and torch.cuda.is_available():
         click.echo(f'The CPU is used: {problem}', err=True)
     return 'cpu' if problem else 'cuda'

@@ -18,11 +18,10 @@ import torch
 from packaging.requirements import Requirement
 
 import breakout_env
-from breakout_env.agent.play import missing_for_window, open_window
 from breakout_env.policy.learner import fastest_dtype
 from breakout_env.utils.check_process import CheckProcess
 from breakout_env.utils.command_line import shell_command
-from breakout_env.utils.game_constants import FIRE, SCREEN_SHAPE
+from breakout_env.utils.game_constants import FIRE
 from breakout_env.utils.gpu import OLD_GPU_WHEEL, gpu_problem
 from breakout_env.utils.memory_limits import control_groups, memory_room
 
@@ -167,17 +166,6 @@ def shared_memory(folder: str = '/dev/shm') -> Answer:
     return Answer(OK, found)
 
 
-def window() -> Answer:
-    """Can a game be watched in a window?"""
-    missing = missing_for_window()
-    if missing:
-        pygame = 'pip install pygame, or ' if 'pygame' in missing else ''
-        return Answer(WARNING, missing, pygame + shell_command('breakout', 'record', '--out', 'game.mp4'))
-    with contextlib.closing(open_window('breakout doctor')) as window:
-        window.present(np.zeros((*SCREEN_SHAPE, 3), np.uint8))
-    return Answer(OK, 'a window was opened and closed')
-
-
 CHECKS = [
     Check('packages', requirements, fix='pip install . in the checkout, or its wheel'),
     Check('CPU', cpu, needed=False),
@@ -186,5 +174,4 @@ CHECKS = [
     Check('worker process', worker, fix='ulimit -u, which may be too low; docker run --init --ipc=host'),
     Check('memory', memory, needed=False),
     Check('shared memory', shared_memory, fix=SHARED_MEMORY_FIX),
-    Check('window', window, needed=False, fix='xvfb-run -a before the command'),
 ]

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 from easydict import EasyDict
 
-from breakout_env.run.budget import Budget
 from breakout_env.run.folder import new_folder
 from breakout_env.run.progress import ProgressOptions, RunProgress
 from breakout_env.utils import run_registry
@@ -192,14 +191,6 @@ def test_a_run_and_its_evaluations_have_rows_of_their_own(tmp_path):
     assert (first['returns'], first['env_step']) == ([1.0, 4.0], 40)
     assert (second['returns'], second['updates'], second['env_step']) == ([1.0], 3, 30)
     assert run.progress.state()['scores'] == dict(last=1.0, best=2.5)
-
-
-def test_a_budget_ends_at_the_limit_that_is_reached_first():
-    budget = Budget(env_steps=1000, updates=50, episodes=5000, hours=48)
-    assert budget.reached(999, 49, 4999, 47.99) is None
-    reached = [budget.reached(*used) for used in ((1000, 0, 0, 0), (0, 50, 0, 0), (0, 0, 5000, 0), (0, 0, 0, 48.0))]
-    assert reached == ['1,000 env steps', '50 updates', '5,000 episodes', '48 hours']
-    assert Budget().reached(10**12, 10**12, 10**12, 1e9) is None
 
 
 def test_runs_that_start_side_by_side_get_folders_of_their_own(tmp_path):
