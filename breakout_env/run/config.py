@@ -91,8 +91,6 @@ def merged_config(
     `progress` or `resume` and no evaluator, they are added, so that the run can be resumed. Makes the run's folder;
     ``save_config`` writes the config into it.
 
-    Arguments:
-        config, seed, budget, resume, changes: As in ``train``.
     Raises:
         ConfigError: If the config is wrong, all env steps would go into random play, the budget is in games that
             the collector does not count, or a change names no option.
@@ -216,9 +214,7 @@ def _change(main: EasyDict, merged: EasyDict, path: str, value: object) -> None:
     if not _is_like(before, value):
         raise ConfigError(f'{path} is {shortened(value)}; expected a value like {before!r}, the one it replaces')
     for part in sections:
-        if not isinstance(main.setdefault(part, EasyDict()), dict):
-            raise ConfigError(f'{path}: {part} is not a section of the config')
-        main = main[part]
+        main = main.setdefault(part, EasyDict())
     main[name] = value
 
 
