@@ -278,9 +278,10 @@ def train(
             at_the_end.callback(remove_unless_begun, cfg.exp_name)
         stop = at_the_end.enter_context(StopRequest())  # before the managers fork: Ctrl-C is not for their workers
         run_registry.register(cfg.exp_name, 'stop', stop)  # collectors and evaluators look at it after each env step
-        # this name keeps the parts of the run until its last save
         source = source or partial(InThisProcess, overlap=overlap)
-        Training(cfg, budget, stop, at_the_end, source, initial).run()
+        # this name keeps the replay buffer until the last save
+        training = Training(cfg, budget, stop, at_the_end, source, initial)
+        training.run()
     return cfg.exp_name
 
 
