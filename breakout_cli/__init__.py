@@ -6,7 +6,6 @@ imports ``breakout_env`` when it runs, which takes the seconds that PyTorch and 
 
 import re
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -31,12 +30,6 @@ class CommandGroup(Program, click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """As click's."""
         return list(self.commands)
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
-        """As click's; the error for an unknown name lists the known ones."""
-        if args[0] not in self.commands:
-            ctx.fail(f'there is no command {args[0]!r}; expected one of {", ".join(self.commands)}')
-        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=CommandGroup, epilog=EXIT_CODES, context_settings=CONTEXT)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from .common import COUNT, Number
+from .common import COUNT
 from .program import Program
 
 
@@ -16,7 +16,7 @@ from .program import Program
 @click.option('--until', type=COUNT, help='Take only checkpoints of up to this many updates.')
 @click.option(
     '--temperature',
-    type=Number(float, 0.01, 100),
+    type=click.FloatRange(0.01, 100),
     help='For PPO only: draw actions from its policy, the logits divided by this. By default the most probable ones.',
 )
 @click.option(
@@ -60,4 +60,4 @@ def command(run: str, last: int | None, until: int | None, temperature: float | 
         card['temperature'] = temperature
     save_agent(output, weights, card, network)
     click.echo(f'wrote {output}: the mean of {len(paths)} checkpoints, after {first:,} to {newest:,} updates')
-    click.echo('\n'.join(listed_commands(agent_commands(output, network))))
+    click.echo('\n'.join(listed_commands(agent_commands(output))))

@@ -28,8 +28,7 @@ def command(env: str, by_gymnasium: bool, config: str | None, as_json: bool) -> 
     DI-engine passes it, by cfg=. Without --config, it is called without arguments, or with its default config. Each
     finding says how to fix it. Exit code 1 if a check fails.
 
-    With --gymnasium, ENV is an ID for gymnasium.make, or PACKAGE.MODULE:CLASS; gymnasium:PACKAGE.MODULE:CLASS means the
-    same.
+    With --gymnasium, ENV is an ID for gymnasium.make, or PACKAGE.MODULE:CLASS.
 
     \b
     Examples:
@@ -40,10 +39,11 @@ def command(env: str, by_gymnasium: bool, config: str | None, as_json: bool) -> 
     """
     from breakout_env.testing import check_lifecycle
 
-    if by_gymnasium or env.startswith('gymnasium:'):
+    sys.path.insert(0, os.getcwd())
+    if by_gymnasium:
         if config is not None:
             raise click.UsageError(f"--config {config} is for DI-engine's environments; expected none for gymnasium's")
-        report = check_lifecycle(_gymnasium_factory(env.removeprefix('gymnasium:')))
+        report = check_lifecycle(_gymnasium_factory(env))
     else:
         report = check_lifecycle(_factory(env, config))
     click.echo(json.dumps([finding._asdict() for finding in report], indent=2) if as_json else str(report))
@@ -57,7 +57,6 @@ def _gymnasium_factory(name: str) -> Callable[[], Any]:
 
     from breakout_env.testing import gymnasium_env
 
-    sys.path.insert(0, os.getcwd())
     module, _, attribute = name.rpartition(':')
     with _usage_error(f'{name} cannot be imported', 'expected an ID of gymnasium, or PACKAGE.MODULE:CLASS'):
         make = getattr(importlib.import_module(module), attribute, None) if module else None
@@ -73,7 +72,6 @@ def _factory(name: str, config: str | None) -> Callable[[], Any]:
     from ding.utils import deep_merge_dicts
     from easydict import EasyDict
 
-    sys.path.insert(0, os.getcwd())
     with _usage_error(f'{name} cannot be imported', 'expected PACKAGE.MODULE:CLASS'):
         module, _, attribute = name.partition(':')
         cls = getattr(importlib.import_module(module), attribute)

@@ -1,22 +1,24 @@
 """``breakout eval``: play full games, and print what their scores say."""
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from .common import GAMES, SEED, device_option, refuse_two_agents, with_agent
+from .common import GAMES, SEED, device_option, with_agent
 from .program import Program
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from breakout_env.agent.agent import Agent
     from breakout_env.agent.evaluation import Game, Report
 
 
-@click.command('eval', cls=Program, check=refuse_two_agents)
+@click.command('eval', cls=Program)
 @with_agent
 @click.option('-n', '--episodes', default=100, show_default=True, type=GAMES, help='Full games to play.')
 @click.option(
@@ -47,36 +49,24 @@ def command(agent: 'Agent', episodes: int, protocol: str, fire: bool, seed: int,
       breakout eval --checkpoint RUN/ckpt/ckpt_best.pth.tar -n 30
       breakout eval --pretrained --protocol sticky --no-fire --json sticky.json
     """
+    from tqdm import tqdm
+
     from breakout_env.agent.evaluation import evaluate
     from breakout_env.utils.atomic_file import write_bytes
 
-    with _progress(episodes) as on_step:
-        report = evaluate(agent, protocol, episodes, seed, fire, on_step=on_step)
+    with tqdm(total=episodes, unit=' games', disable=None, leave=False, dynamic_ncols=True, miniters=0) as bar:
+        report = evaluate(agent, protocol, episodes, seed, fire, on_step=partial(_show_progress, bar))
     _show(report)
     if json_path is not None:
         write_bytes(Path(json_path), json.dumps(report.as_dict(), indent=2).encode())
         click.echo(f'wrote {json_path}')
 
 
-@contextlib.contextmanager
-def _progress(episodes: int) -> Iterator[Callable[[int, Sequence['Game']], None]]:
-    """A progress bar on a terminal, and a line for each tenth of the games elsewhere, both on stderr."""
-    from tqdm import tqdm
-
-    shown = 0
-    with tqdm(total=episodes, unit=' games', disable=None, leave=False, dynamic_ncols=True, miniters=0) as bar:
-
-        def on_step(steps: int, games: Sequence['Game']) -> None:
-            nonlocal shown
-            if len(games) > shown:
-                mean = sum(game.score for game in games) / len(games)
-                bar.set_postfix_str(f'mean {mean:.1f}', refresh=False)
-                if bar.disable and len(games) * 10 // episodes > shown * 10 // episodes:
-                    click.echo(f'{len(games)} of {episodes} games, mean {mean:.1f}', err=True)
-            bar.update(len(games) - shown)
-            shown = len(games)
-
-        yield on_step
+def _show_progress(bar: 'tqdm', steps: int, games: Sequence['Game']) -> None:
+    if len(games) > bar.n:
+        mean = sum(game.score for game in games) / len(games)
+        bar.set_postfix_str(f'mean {mean:.1f}', refresh=False)
+    bar.update(len(games) - bar.n)
 
 
 def _show(report: 'Report') -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common import GAMES, SEED, Number, refuse_two_agents, with_agent
+from .common import GAMES, SEED, with_agent
 from .program import Program
 
 if TYPE_CHECKING:
@@ -16,19 +16,15 @@ if TYPE_CHECKING:
     from breakout_env.agent.play import WatchedGame
 
 
+SHARE, SPEED = click.FloatRange(0, 1), click.FloatRange(0.1, 100)
+
+
 def game_options(function: Callable) -> Callable:
     """The options of games that are watched or recorded."""
-    share, speed = Number(float, 0, 1), Number(float, 0.1, 100)
     for option in (
-        click.option('--speed', type=speed, default=1.0, show_default=True, help="Relative to the console's."),
+        click.option('--speed', type=SPEED, default=1.0, show_default=True, help="Relative to the console's."),
         click.option('--sticky', is_flag=True, help='Sticky actions: frames repeat the last one, probability 0.25.'),
-        click.option(
-            '--epsilon',
-            type=share,
-            default=0.01,
-            show_default=True,
-            help="Share of the agent's actions that are random.",
-        ),
+        click.option('--epsilon', type=SHARE, default=0.01, show_default=True, help='Share of random actions.'),
         click.option('--seed', type=SEED, help='The same games each time.'),
         click.option('--games', type=GAMES, default=1, show_default=True, help='How many.'),
     ):
@@ -36,7 +32,7 @@ def game_options(function: Callable) -> Callable:
     return function
 
 
-@click.command('play', cls=Program, check=refuse_two_agents)
+@click.command('play', cls=Program)
 @with_agent
 @game_options
 def command(agent: 'Agent', speed: float, **options: Any) -> None:

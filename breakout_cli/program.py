@@ -3,13 +3,11 @@
 import contextlib
 import errno
 import os
-import resource
 import signal
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -25,30 +23,16 @@ class Program(click.Command):
     Calling the command installs the signal handlers; ``main``, for a program that continues afterwards, does not.
 
     Arguments:
-        check: Refuses options that exclude each other, before the package is imported.
         may_lose_output: Whether the command has done its work although nobody could read what it printed.
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        check: Callable[[click.Context], None] | None = None,
-        may_lose_output: bool = False,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *args: Any, may_lose_output: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._check, self._may_lose_output = check, may_lose_output
+        self._may_lose_output = may_lose_output
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run as the command of this process, which ends afterwards."""
         return self.main(*args, obj=_THIS_PROCESS, **kwargs)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's."""
-        rest = super().parse_args(ctx, args)
-        if self._check is not None and not ctx.resilient_parsing:
-            self._check(ctx)
-        return rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """As click's."""
@@ -58,11 +42,15 @@ class Program(click.Command):
             with self._as_this_process():
                 return super().invoke(ctx)
         except KeyboardInterrupt:
-            _end_interrupted(ctx)
+            click.echo('stopped', err=True)
+            ctx.exit(130)
         except (ValueError, OSError, RuntimeError) as error:
             if not _is_for_the_user(error):
                 raise
-            raise _in_a_line(ctx, error) from None
+            from breakout_env.utils.options import ConfigError
+
+            is_usage = isinstance(error, ConfigError)
+            raise (click.UsageError(str(error), ctx) if is_usage else click.ClickException(str(error))) from None
 
     @contextlib.contextmanager
     def _as_this_process(self) -> Iterator[None]:
@@ -81,34 +69,8 @@ class Program(click.Command):
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _end_interrupted(ctx: click.Context) -> NoReturn:
-    """End a command after a KeyboardInterrupt: by Ctrl-C, or by OpenBLAS, which sends itself the signal of Ctrl-C where
-    it cannot start a thread.
-    """
-    try:
-        threading.Thread(target=int).start()
-    except RuntimeError:
-        raise click.ClickException(
-            'no thread can be started: a limit of processes (ulimit -u, or the pids of a container or job) or of '
-            'memory (ulimit -v) is reached; expected a higher one, or OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1'
-        ) from None
-    click.echo('stopped', err=True)
-    ctx.exit(130)
-
-
 def _is_for_the_user(error: Exception) -> bool:
     """Whether this package has raised an error, or the system."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     is_ours = frame.f_globals.get('__name__', '').startswith(('breakout_env.', 'breakout_cli.'))
     return is_ours or getattr(error, 'errno', None) not in (None, errno.EPIPE)
-
-
-def _in_a_line(ctx: click.Context, error: Exception) -> click.ClickException:
-    from breakout_env.utils.options import ConfigError
-
-    if isinstance(error, ConfigError):
-        return click.UsageError(str(error), ctx)
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    too_large = isinstance(error, OSError) and error.errno == errno.EFBIG and limit >= 0
-    cut = f'; a file, or shared memory, may have {limit:,} bytes (ulimit -f)' if too_large else ''
-    return click.ClickException(f'{error}{cut}')

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common import Number, refuse_two_agents, with_agent
+from .common import with_agent
 from .play import game_options, play_and_echo
 from .program import Program
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 GIF_SECONDS = 30.0  # longer ones are too large for most pages and chats
 
 
-@click.command('record', cls=Program, check=refuse_two_agents)
+@click.command('record', cls=Program)
 @with_agent
 @click.option('--out', 'path', metavar='FILE', required=True, help='The video, .mp4 or .gif.')
 @game_options
 @click.option(
     '--max-seconds',
-    type=Number(float, 0, 86_400, above=True),
+    type=click.FloatRange(0, 86_400, min_open=True),
     help='Where the video ends.  [default: no limit; a GIF: 30]',
 )
 @click.option('--force', is_flag=True, help='Replace an existing file.')

@@ -3,20 +3,21 @@
 import ast
 import importlib.util
 import os
+import re
 import shlex
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from .common import COUNT, SEED, Number, device_of, device_option
+from .common import COUNT, SEED, device_of, device_option
 from .program import CONTEXT, Program
 
 if TYPE_CHECKING:
     from breakout_env.run.budget import Budget
 
 
-class CollectorCount(Number):
+class CollectorCount(click.IntRange):
     """How many collectors; ``'auto'`` for as many as the cluster has CPUs."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -24,26 +25,20 @@ class CollectorCount(Number):
         return value if value == 'auto' else super().convert(value, param, ctx)
 
 
-class Change(NamedTuple):
-    """An option of the config and its new value; a value that is not a Python literal is a string."""
+def _checked_changes(ctx: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    for text in texts:
+        if not re.match(r'[\w.]+=', text):
+            ctx.fail(f'--set is {text!r}; expected KEY=VALUE, such as policy.learn.learning_rate=0.00025')
+    return texts
 
-    text: str
-    key: str
-    value: Any
 
-    @classmethod
-    def read(cls, text: str) -> 'Change':
-        """Parse ``key=value``."""
-        key, separator, value = text.partition('=')
-        if not separator or not all(part.isidentifier() for part in key.split('.')):
-            raise click.UsageError(f'--set is {text!r}; expected KEY=VALUE, such as policy.learn.learning_rate=0.00025')
-        try:
-            return cls(text, key, ast.literal_eval(value))
-        except (ValueError, SyntaxError):
-            return cls(text, key, value)
-
-    def __str__(self) -> str:
-        return self.text
+def _change(text: str) -> tuple[str, Any]:
+    """The path of an option and its new value, from ``key=value``; a value that is not a Python literal is a string."""
+    key, _, value = text.partition('=')
+    try:
+        return key, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return key, value
 
 
 def _refuse_contradictions(ctx: click.Context) -> None:
@@ -63,7 +58,7 @@ def _refuse_contradictions(ctx: click.Context) -> None:
         ctx.fail(f'--exp-name is {given["exp_name"]}, beside --resume {given["resume"]}; expected one folder')
 
 
-@click.command('train', cls=Program, check=_refuse_contradictions, may_lose_output=True, context_settings=CONTEXT)
+@click.command('train', cls=Program, may_lose_output=True, context_settings=CONTEXT)
 @click.option(
     '-c',
     '--config',
@@ -81,19 +76,19 @@ def _refuse_contradictions(ctx: click.Context) -> None:
 )
 @click.option('--updates', type=COUNT, help='End after this many updates.')
 @click.option('--episodes', type=COUNT, help='End after this many full games.')
-@click.option('--hours', type=Number(float, 0, 1_000_000, above=True), help='End after this many hours.')
+@click.option('--hours', type=click.FloatRange(0, 1_000_000, min_open=True), help='End after this many hours.')
 @click.option('--exp-name', metavar='FOLDER', help="Folder of the run, in place of the config's exp_name.")
 @click.option(
     '--set',
     'changes',
     multiple=True,
-    type=Change.read,
+    callback=_checked_changes,
     metavar='KEY=VALUE',
     help='Another value than the one in the config, such as policy.learn.learning_rate=0.00025; may be repeated.',
 )
 @click.option(
     '--threads',
-    type=Number(int, 1, 1024),
+    type=click.IntRange(1, 1024),
     help="PyTorch's threads; by default one a core, half of that if it collects meanwhile.",
 )
 @click.option(
@@ -121,7 +116,7 @@ def _refuse_contradictions(ctx: click.Context) -> None:
 )
 @click.option(
     '--collectors',
-    type=CollectorCount(int, 1, 4096),
+    type=CollectorCount(1, 4096),
     metavar='NUMBER|auto',
     help='Collect in this many processes on Ray; auto for as many as the cluster has CPUs.',
 )
@@ -133,7 +128,7 @@ def command(
     config: str | None,
     device: str,
     exp_name: str | None,
-    changes: tuple[Change, ...],
+    changes: tuple[str, ...],
     threads: int | None,
     overlap: bool | None,
     begin_with: str | None,
@@ -158,6 +153,8 @@ def command(
       breakout train --from RUN/averaged.safetensors
       breakout train --collectors auto --ray auto --auto-resume --exp-name RUN
     """
+    _refuse_contradictions(ctx)
+
     import torch
     from ding.utils import POLICY_REGISTRY
 
@@ -167,7 +164,7 @@ def command(
     from breakout_env.run.folder import folder_below_here, run_to_resume
     from breakout_env.run.pipeline import train
     from breakout_env.run.recipes import RECIPES, shipped
-    from breakout_env.utils.command_line import process_as_found, shell_command
+    from breakout_env.utils.command_line import process_as_found
 
     with process_as_found():
         device = device_of(device)
@@ -175,11 +172,10 @@ def command(
             recipe = RECIPES[device == 'cuda']
             click.echo(f'The config for this machine: {recipe}')
         file = read_config_file(config or str(shipped(recipe)))
-        values = {'policy.cuda': device == 'cuda', **{change.key: change.value for change in changes}}
+        values = {'policy.cuda': device == 'cuda', **dict(map(_change, changes))}
         if exp_name is None:
-            values['exp_name'] = folder_below_here(values.get('exp_name', file.main.exp_name))
-        else:
-            values['exp_name'] = folder_below_here(exp_name, '--exp-name')
+            exp_name = values.get('exp_name', file.main.exp_name)
+        values['exp_name'] = folder_below_here(exp_name)
         run = values['exp_name'] if auto_resume else run_to_resume(resume, values['exp_name'])
         if overlap is None and collectors is None and len(os.sched_getaffinity(0)) > 1:
             trained = dict(POLICY_REGISTRY).get(f'{file.create.policy.type}_command')
@@ -201,33 +197,22 @@ def command(
         except (torch.OutOfMemoryError, MemoryError) as error:
             raise click.ClickException(
                 f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume '
-                f'it by {shell_command("breakout", "train", "--resume")}, with a smaller policy.learn.batch_size or '
-                'replay buffer'
+                'it by --resume, with a smaller policy.learn.batch_size or replay buffer'
             ) from None
     again: dict[str, object] = {} if auto_resume else dict(exp_name=None, begin_with=None, resume=folder)
-    stop_value = values.get('env.stop_value', file.main.env.get('stop_value'))
-    _say_what_is_next(ctx, folder, budget, stop_value, again)
+    _say_what_is_next(ctx, folder, budget, again)
 
 
-def _say_what_is_next(
-    ctx: click.Context, folder: str, budget: 'Budget', stop_value: float | None, again: dict[str, object]
-) -> None:
+def _say_what_is_next(ctx: click.Context, folder: str, budget: 'Budget', again: dict[str, object]) -> None:
     """Print at the end of a run how to resume it, with ``again`` as the options that change, and what else to do."""
-    from breakout_env.run.next_steps import larger_budget, larger_stop_value, next_steps
+    from breakout_env.run.next_steps import larger_budget, next_steps
     from breakout_env.utils.command_line import shell_command
 
     from .next_commands import run_commands
 
-    larger = vars(larger_budget(folder, budget))
-    again.update({name: limit for name, limit in larger.items() if limit != getattr(budget, name)})
-    stop_value = larger_stop_value(folder, stop_value)
-    if stop_value is not None:
-        again['changes'] = (*ctx.params['changes'], f'env.stop_value={stop_value:g}')
+    again.update(vars(larger_budget(folder, budget)))
     program = shell_command('breakout', ctx.info_name) if ctx.parent else ctx.command_path
-    config = ctx.params['config']
-    # the module of a network may be beside the config
-    others = run_commands(folder, config and (os.path.dirname(config) or os.curdir))
-    click.echo(next_steps(folder, {'resume': f'{program} {shlex.join(_command_line(ctx, **again))}'}, others))
+    click.echo(next_steps(folder, f'{program} {shlex.join(_command_line(ctx, **again))}', run_commands(folder)))
 
 
 def _command_line(ctx: click.Context, **changes: object) -> list[str]:

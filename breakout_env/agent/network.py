@@ -145,12 +145,6 @@ def _default_model(policy: object) -> dict[str, object]:
     return dict(type=name, import_names=modules)
 
 
-def needs_path(config: Config) -> bool:
-    """Whether the network of a ``network_config`` is in a module of the user's, which may be on PYTHONPATH only."""
-    names = config['policy']['model'].get('import_names') or []
-    return any(name.split('.')[0] not in ('breakout_env', 'ding') for name in names)
-
-
 def build_network(config: Config, weights: Weights) -> PlayingNetwork:
     """Build the network of a ``network_config`` with these weights in it. No random numbers are used up. Raises
     ValueError if it cannot be built, has other weights, or gives no number for each action.

@@ -30,15 +30,3 @@ class Budget:
             if limit is not None and value >= limit:
                 return f'{limit:,} {name.replace("_", " ")}'
         return None
-
-    def larger(self, **used: float) -> 'Budget':
-        """The budget with which a run continues that has used so much: limits that it has reached are doubled.
-
-        Examples:
-            >>> Budget(env_steps=100, hours=1.5).larger(env_steps=101, hours=0.1)
-            Budget(env_steps=200, updates=None, episodes=None, hours=1.5)
-        """
-        limits = {name: limit for name, limit in vars(self).items() if limit is not None}
-        while reached := [name for name, limit in limits.items() if used[name] >= limit]:
-            limits.update({name: 2 * limits[name] for name in reached})
-        return Budget(**limits)

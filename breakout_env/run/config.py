@@ -16,20 +16,17 @@ import traceback
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import torch
 from ding.config import compile_config, read_config
 from ding.config import config as ding_config
 from ding.config.utils import save_config_formatted
 from ding.utils import BUFFER_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 from easydict import EasyDict
 
-from ..envs.pixel_check import check_default_dtype
 from ..replay.rollout_buffer import RolloutBuffer
 from ..replay.serial_base import SerialBuffer
 from ..utils.atomic_file import write_bytes
-from ..utils.gpu import gpu_problem
 from ..utils.imports import import_parts
-from ..utils.options import ConfigError, as_dict, describe, shortened
+from ..utils.options import ConfigError, as_dict, shortened
 from .budget import Budget
 from .config_checks import EXAMPLE, check_config, unknown_names, value_at
 from .folder import folder_below_here, new_folder
@@ -38,13 +35,12 @@ from .paths import MERGED_CONFIG
 _log = logging.getLogger(__name__)
 # DI-engine's own evaluator forgets the best score when a run is resumed.
 _DING_EVALUATOR = 'interaction'
+_EXPECTED = f'expected a .py file with main_config and create_config, {EXAMPLE}'
 # What to give instead of an option that DI-engine replaces.
 _REPLACED = {
     'seed': '--seed',
     'policy.eval.evaluator.n_episode': 'env.n_evaluator_episode',
     'policy.eval.evaluator.stop_value': 'env.stop_value',
-    'policy.learn.learner.hook.progress': 'its ext_args, as each run has this hook',
-    'policy.learn.learner.hook.resume': 'its ext_args, as each run has this hook',
 }
 
 
@@ -66,35 +62,24 @@ def read_config_file(path: str) -> ConfigFile:
     try:
         found = read_config(path)
     except Exception as error:  # a config is a program, which fails in any way
-        reason = f'{type(error).__name__}: {error}'[:500]
         # DI-engine runs a copy, which it has removed by now
-        if isinstance(error, OSError) and error.filename == os.path.abspath(path):  # while DI-engine copies it
-            raise
         frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename.endswith('.py')]
         lines = [each.lineno for each in frames if not os.path.exists(each.filename)]
-        raise ConfigError(
-            f'{path} fails in line {lines[-1]}: {reason}'
-            if lines
-            else f'{path} is not a config: {reason}; expected a .py file with main_config and create_config, {EXAMPLE}'
-        ) from None
+        problem = f'fails in line {lines[-1]}' if lines else 'is not a config'
+        raise ConfigError(f'{path} {problem}: {type(error).__name__}: {error}; {_EXPECTED}') from None
     try:
-        check_default_dtype()
-        main, create = (_plain(name, value) for name, value in zip(('main_config', 'create_config'), found))
-        for name in ('env', 'policy'):
-            as_dict(f'main_config.{name}', main.setdefault(name, {}))
+        defaults = dict(env={}, policy={}, exp_name='default_experiment')  # as DI-engine calls it
+        main = EasyDict({**defaults, **as_dict('main_config', found[0])})
+        create = EasyDict(as_dict('create_config', found[1]))
         for name in ('env', 'env_manager', 'policy'):
-            part = as_dict(f'create_config.{name}', create.get(name))
-            if not isinstance(part.get('type'), str):
-                raise ValueError(
-                    f'create_config.{name} is {describe(part)}; expected a dict with its `type`, {EXAMPLE}'
-                )
+            if not isinstance(value_at(create, f'{name}.type'), str):
+                raise ValueError(f'create_config.{name} has no `type`')
         for name, part in create.items():
             if isinstance(part, dict):
                 import_parts(f'create_config.{name}.import_names', part.get('import_names'))
     except ValueError as error:
-        raise ConfigError(f'{path} is not a config: {error}') from None
-    main.setdefault('exp_name', 'default_experiment')  # as DI-engine calls it
-    return ConfigFile(EasyDict(main), EasyDict(create), path)
+        raise ConfigError(f'{path} is not a config: {error}; {_EXPECTED}') from None
+    return ConfigFile(main, create, path)
 
 
 def merged_config(
@@ -108,8 +93,6 @@ def merged_config(
     `progress` or `resume` and no evaluator, they are added, so that the run can be resumed. Makes the run's folder;
     ``save_config`` writes the config into it.
 
-    Arguments:
-        config, seed, budget, resume, changes: As in ``train``.
     Raises:
         ConfigError: If the config is wrong, all env steps would go into random play, the budget is in games that
             the collector does not count, or a change names no option.
@@ -135,7 +118,6 @@ def merged_config(
         )
     learn = cfg.policy.learn
     hooks: dict[Any, Any] = {hook.get('type'): hook for hook in learn.learner.hook.values() if isinstance(hook, dict)}
-    learn.learner.hook = EasyDict({name: hook for name, hook in learn.learner.hook.items() if hook is not None})
     for name in ('progress', 'resume'):
         if name not in hooks:
             hooks[name] = learn.learner.hook[name] = EasyDict(type=name, name=name, position='before_run')
@@ -181,7 +163,7 @@ def checked_config(config: str | ConfigFile, seed: int, changes: Mapping[str, ob
     main, create = copy.deepcopy(file.main), copy.deepcopy(file.create)
     # The name ends in _command because the serial pipelines drive a policy by a commander, which sets epsilon.
     create.policy.type += '_command'
-    if as_dict('create_config.evaluator', create.get('evaluator')).get('type', _DING_EVALUATOR) == _DING_EVALUATOR:
+    if create.get('evaluator', {}).get('type', _DING_EVALUATOR) == _DING_EVALUATOR:
         create.evaluator = EasyDict(type='resumable', import_names=['breakout_env'])
     # what the same parts have if the file says nothing about the policy
     defaults = _compiled(file.path, EasyDict(exp_name=main.exp_name, env=main.env, policy={}), create, seed)
@@ -204,9 +186,6 @@ def checked_config(config: str | ConfigFile, seed: int, changes: Mapping[str, ob
             f'{file.path}: policy.learn.target_theta has no effect beside target_update_freq; expected '
             'policy.learn.target_update_freq=None'
         )
-    if merged.policy.get('cuda') and torch.cuda.is_available() and (problem := gpu_problem()):
-        _log.warning('Training uses the CPU: %s', problem)
-        merged.policy.cuda = False
     return merged
 
 
@@ -214,24 +193,11 @@ def _compiled(path: str, main: EasyDict, create: EasyDict, seed: int) -> EasyDic
     """DI-engine's ``compile_config``; it copies both."""
     try:
         return compile_config(main, seed=seed, auto=True, create_cfg=create, save_cfg=False)
-    except (OSError, MemoryError):
-        raise
     except Exception as error:
         raise ConfigError(
-            f'{path} cannot be merged with the defaults of DI-engine ({type(error).__name__}: '
-            f'{shortened(str(error))}); expected parts that are registered, and their sections, {EXAMPLE}'
+            f'{path} cannot be merged with the defaults of DI-engine ({type(error).__name__}: {error}); expected parts '
+            f'that are registered, and their sections, {EXAMPLE}'
         ) from None
-
-
-def _plain(name: str, value: object) -> dict[str, Any]:
-    """A dict of dicts, with names that an ``EasyDict`` can hold as attributes."""
-    found = as_dict(name, value)
-    for key, inner in found.items():
-        if not isinstance(key, str) or not key.isidentifier() or hasattr(EasyDict, key):
-            raise ValueError(f'{name} has an option {describe(key)}; expected the name of an option')
-        if isinstance(inner, Mapping):
-            found[key] = _plain(f'{name}.{key}', inner)
-    return found
 
 
 def _change(main: EasyDict, merged: EasyDict, path: str, value: object) -> None:
@@ -239,24 +205,18 @@ def _change(main: EasyDict, merged: EasyDict, path: str, value: object) -> None:
     *sections, name = path.split('.')
     if path in _REPLACED:
         raise ConfigError(f'--set {path}={value} has no effect; expected {_REPLACED[path]}')
-    if sections and not isinstance(merged.get(sections[0]), dict):
-        known = ', '.join(key for key, value in merged.items() if isinstance(value, dict))
-        raise ConfigError(f'{path}: there is no section {sections[0]} in the config; expected one of {known}')
     given: dict[str, object] = {name: value}
     for part in reversed(sections):
         given = {part: given}
     for hint in unknown_names(given, merged, value_at(merged, 'policy.model.type')):
         raise ConfigError(hint)
     before = value_at(merged, path)
-    is_a_hook = path.startswith('policy.learn.learner.hook.')  # None removes one
-    if isinstance(before, dict) and not isinstance(value, dict) and not (value is None and is_a_hook):
+    if isinstance(before, dict) and not isinstance(value, dict):
         raise ConfigError(f'{path} is a section of the config; expected one of its options: {", ".join(before)}')
-    if not _is_like(before, value) or any(hasattr(EasyDict, part) for part in path.split('.')):
+    if not _is_like(before, value):
         raise ConfigError(f'{path} is {shortened(value)}; expected a value like {before!r}, the one it replaces')
     for part in sections:
-        if not isinstance(main.setdefault(part, EasyDict()), dict):
-            raise ConfigError(f'{path}: {part} is not a section of the config')
-        main = main[part]
+        main = main.setdefault(part, EasyDict())
     main[name] = value
 
 

@@ -24,7 +24,7 @@ from ding.worker.learner.learner_hook import hook_mapping
 from easydict import EasyDict
 
 from ..utils.imports import import_parts
-from ..utils.options import Between, Flag, as_dict, describe, nearest, validate
+from ..utils.options import Between, as_dict, describe, nearest, validate
 
 EXAMPLE = 'as in breakout_dqn_config.py'
 HOOKS = 'policy.learn.learner.hook'
@@ -46,9 +46,6 @@ RANGES: dict[str, Any] = {
     'env.evaluator_env_num': Annotated[int, Between(1, 4096)],
     'env.n_evaluator_episode': _Count,
     'env.stop_value': Annotated[float, Between(-math.inf)],
-    'policy.cuda': Flag,
-    'policy.priority': Flag,
-    'policy.priority_IS_weight': Flag,
     'policy.discount_factor': _Share,
     'policy.nstep': _Count,
     'policy.burnin_step': Annotated[int, Between(0)],
@@ -60,7 +57,6 @@ RANGES: dict[str, Any] = {
     'policy.learn.target_update_freq': _Count | None,  # None: by target_theta
     'policy.learn.target_theta': _Share,
     'policy.learn.target_update_theta': _Share,
-    'policy.learn.resume_training': Flag,
     'policy.collect.n_sample': _Count | None,
     'policy.collect.env_num': Annotated[int, Between(1, 4096)],
     'policy.eval.env_num': Annotated[int, Between(1, 4096)],
@@ -82,21 +78,16 @@ def check_config(cfg: EasyDict) -> None:
     Raises:
         ValueError: If a value is not allowed; the message names the option, the value and what is allowed.
     """
-    for path in ('policy.learn', 'policy.learn.learner', HOOKS, 'policy.collect', 'policy.eval', 'policy.other'):
-        if (found := value_at(cfg, path)) is None:  # where DI-engine has a default, it is there
-            raise ValueError(f'{path} is None; expected a dict of options, or none of it')
-        as_dict(path, found)
     _check_ranges(cfg)
-    for path in PARTS:
-        import_parts(f'{path}.import_names', as_dict(path, value_at(cfg, path)).get('import_names'))
-    for path, registry in PARTS.items():
-        if 'type' in (part := as_dict(path, value_at(cfg, path))):  # a policy's own model has none
-            _check_part(path, part['type'], registry, cfg)
+    parts = {path: as_dict(path, value_at(cfg, path)) for path in PARTS}
+    for path, part in parts.items():
+        import_parts(f'{path}.import_names', part.get('import_names'))
+    for path, part in parts.items():
+        if 'type' in part:  # a policy's own model has none
+            _check_part(path, part['type'], PARTS[path], cfg)
     for name, hook in as_dict(HOOKS, value_at(cfg, HOOKS)).items():
         if isinstance(hook, Mapping):
             _check_part(f'{HOOKS}.{name}', hook.get('type'), hook_mapping, hook.get('ext_args', {}))
-        elif name in hook_mapping and hook is not None:
-            raise ValueError(f'{HOOKS}.{name} is {describe(hook)}; expected a dict with its `type`, {EXAMPLE}')
 
 
 def _check_ranges(cfg: EasyDict) -> None:
@@ -105,14 +96,6 @@ def _check_ranges(cfg: EasyDict) -> None:
         values = value_at(cfg, parent)
         if isinstance(values, Mapping) and name in values:
             validate('config option', path, values[name], type_)
-    if cfg.policy.collect.get('n_sample') is None and cfg.policy.collect.get('n_episode') is None:
-        raise ValueError('config option `policy.collect.n_sample` is None; expected a whole number from 1')
-    episodes, env_num = cfg.env.get('n_evaluator_episode'), cfg.env.get('evaluator_env_num')
-    if None not in (episodes, env_num) and episodes < env_num:
-        raise ValueError(
-            f'config option `env.n_evaluator_episode` is {episodes}; expected at least env.evaluator_env_num '
-            f'({env_num}), as each environment plays one at least'
-        )
 
 
 def _check_part(path: str, type_: object, registry: Mapping[str, type], of: object) -> None:
@@ -138,23 +121,17 @@ def unknown_names(given: Mapping, known_options: Mapping, model: str | None) -> 
     hints = []
     for path in paths(given):
         parent, _, name = path.rpartition('.')
-        below_unknown = parent and parent not in known
-        if path in known or below_unknown or path.split('.')[0] == 'env' or _is_of_a_hook(path, given):
-            continue  # below an unknown section, the section is named
+        if path in known or path.split('.')[0] == 'env' or parent.startswith(f'{HOOKS}.'):
+            continue
+        if parent == HOOKS and isinstance(value_at(given, path), Mapping):  # a hook, whose name is free
+            continue
+        if parent and parent not in known:  # below an unknown section, the section is named
+            continue
         if parent == 'policy.model' and not arguments:
             continue
         siblings = [each.rpartition('.')[2] for each in known if each.rpartition('.')[0] == parent]
         hints.append(f'{path} is unknown; {nearest(name, siblings) if siblings else f"{parent} has no options"}')
     return hints
-
-
-def _is_of_a_hook(path: str, given: Mapping) -> bool:
-    """Whether a path names a hook, whose name is free, or an option of one."""
-    if not path.startswith(f'{HOOKS}.'):
-        return False
-    name = path[len(HOOKS) + 1 :].split('.')[0]
-    hook = value_at(given, f'{HOOKS}.{name}')
-    return isinstance(hook, Mapping) or (hook is None and name in hook_mapping)
 
 
 def _arguments(model: object) -> list[str]:

@@ -18,8 +18,7 @@ def force_shutdown(number: int) -> None:
     multiprocessing child only the exception is raised.
     """
     with contextlib.suppress(OSError):  # the terminal may be gone
-        if sys.stderr is not None:  # else it is closed, and another file may be in its place
-            os.write(2, b'stopped\n')
+        os.write(2, b'stopped\n')
     if is_command():
         let_ctrl_c_kill()
         timer = threading.Timer(_CLOSING_S, _end_now, (128 + number,))

@@ -44,11 +44,9 @@ class RunLogWriter:
         line = json.dumps(json.loads(text, parse_constant=lambda name: None)).encode() + b'\n'
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.path, 'a+b', buffering=0) as file:
+            with open(self.path, 'a+b') as file:
                 _cut_off_partial_line(file.fileno())
-                written = file.write(line)
-            if written < len(line):
-                raise OSError(f'only {written} of {len(line)} bytes could be written')
+                file.write(line)
         except OSError as error:
             if not self._warned:
                 logger.warning('%s misses lines, the training continues: %s', self.path, error)
@@ -101,8 +99,7 @@ class RunLog:
         if file.is_dir():
             file = file / PROGRESS_LOG if (file / PROGRESS_LOG).exists() else file / f'{PROGRESS_LOG}.gz'
         if not file.is_file():
-            found = f'no {PROGRESS_LOG} is in it' if Path(path).is_dir() else 'there is no such file'
-            raise FileNotFoundError(f"{path} is no run: {found}; expected an experiment's folder, or its log")
+            raise FileNotFoundError(f"{path} is no run; expected an experiment's folder, or its {PROGRESS_LOG}")
         rows: list[Row] = []
         number = 1
         try:

@@ -9,7 +9,6 @@ it gracefully and save the run.
 import contextlib
 import copy
 import os
-import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -30,7 +29,6 @@ from ding.worker import (
 )
 from easydict import EasyDict
 from tensorboardX import SummaryWriter
-from tqdm import tqdm
 
 from ..compat.ding_log_files import close_log_files
 from ..compat.ding_timers import use_plain_timers
@@ -41,9 +39,9 @@ from ..worker.collector import Settings
 from ..worker.overlap import overlapped, own_collect_policy
 from .budget import Budget
 from .config import ConfigFile, merged_config, save_config
-from .next_steps import used_up
 from .paths import CURVES
-from .start import NewFolder, environments_start
+from .progress_line import print_message
+from .start import environments_start, remove_unless_begun
 from .stop_request import Stopped, StopRequest
 
 
@@ -67,8 +65,7 @@ class RunParts(NamedTuple):
     def print_line(self, text: str) -> None:
         """Print a message above the progress line, if there is one, and log it."""
         self.learner.info(text)
-        tqdm.write(text)
-        sys.stdout.flush()
+        print_message(text)
 
 
 class ExperienceSource(Protocol):
@@ -195,13 +192,12 @@ class Training:
         workers = self.learner, self.collector, self.evaluator, self.replay_buffer, policy.command_mode
         self.commander = BaseSerialCommander(cfg.policy.other.commander, *workers)  # sets epsilon
 
-    def run(self, new_folder: NewFolder) -> None:
+    def run(self) -> None:
         self.learner.call_hook('before_run')  # restores the run if it is resumed
         if self.initial is not None and not self.learner.train_iter:
             self.parts.print_line(f'The training begins with the weights of {self.initial.path}')
         self.at_the_end.callback(self.learner.call_hook, 'after_run')  # saves a checkpoint, and the run
-        save_config(self.as_given)
-        new_folder.begun = True
+        save_config(self.as_given)  # the run has begun
         # A signal to all processes at once ends the environments during a step: that is a stop, not an error.
         self.at_the_end.push(self.is_stopped_by)
         self.collector.envstep = self.learner.collector_envstep
@@ -211,13 +207,18 @@ class Training:
                 self.learn(fragment.env_step)
         if not self.stop.requested and (limit := self.limit_reached()):
             self.source.evaluate()
-            self.parts.print_line(used_up(limit, self.learner))
+            self.parts.print_line(
+                f'The budget of {limit} is used up: it counts from the beginning of the run, which has '
+                f'{self.learner.train_iter:,} updates and {self.learner.collector_envstep:,} env steps; to train on, '
+                'resume it with a larger one.'
+            )
 
     def settings(self) -> Iterator[Settings]:
         """Settings for the next collection, until a stop, a limit or ``stop_value`` ends the run."""
         while not (self.stop.poll() or self.limit_reached()):
             settings = self.commander.step()
             if self.source.evaluate_if_due():
+                self.parts.print_line('The score has reached env.stop_value; to train on, resume with a larger one.')
                 return
             yield settings
 
@@ -273,13 +274,14 @@ def train(
     cfg = merged_config(config, seed, budget, resume, changes)
     with contextlib.ExitStack() as at_the_end:  # from the last entry up, each in any case
         at_the_end.callback(close_log_files, cfg.exp_name)
-        new_folder = at_the_end.enter_context(NewFolder(cfg.exp_name, begun=resume is not None))
+        if resume is None:
+            at_the_end.callback(remove_unless_begun, cfg.exp_name)
         stop = at_the_end.enter_context(StopRequest())  # before the managers fork: Ctrl-C is not for their workers
         run_registry.register(cfg.exp_name, 'stop', stop)  # collectors and evaluators look at it after each env step
-        # this name keeps the parts of the run until its last save
         source = source or partial(InThisProcess, overlap=overlap)
+        # this name keeps the replay buffer until the last save
         training = Training(cfg, budget, stop, at_the_end, source, initial)
-        training.run(new_folder)
+        training.run()
     return cfg.exp_name
 
 

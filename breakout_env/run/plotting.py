@@ -4,7 +4,8 @@ A figure depends on the logs alone: the user's matplotlib settings and the date 
 and pandas are imported by the functions that draw, so that a training that imports this package does not pay for them.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,13 +61,6 @@ STYLE = {
 }
 
 
-class Curve(NamedTuple):
-    """What is drawn in one colour: a run, or several that differ only in their seed, as a mean with a band."""
-
-    label: str
-    runs: tuple[RunLog, ...]
-
-
 def _values(log: RunLog, panel: Panel, x: str) -> 'pandas.Series':
     """What a log has for a panel, with increasing x."""
     import pandas
@@ -79,11 +73,11 @@ def _values(log: RunLog, panel: Panel, x: str) -> 'pandas.Series':
     return values[values.index > values.index.to_series().cummax().shift(fill_value=-np.inf)]  # a resume repeats x
 
 
-def draw_curves(curves: Sequence[Curve], what: Sequence[str] = (), x: str = 'env_step') -> 'Figure':
-    """A figure of panels for ``save_figure``, with a legend over them. Of several seeds it shows the mean and the band
-    from the lowest to the highest as far as all of them have values.
+def draw_curves(logs: Mapping[str, RunLog], what: Sequence[str] = (), x: str = 'env_step') -> 'Figure':
+    """A figure of panels for ``save_figure``, with a legend over them.
 
     Arguments:
+        logs: The runs, by their labels in the legend.
         what: Names out of ``PANELS``; none for those that have values.
         x: One of ``X_AXES``.
     Raises:
@@ -93,8 +87,7 @@ def draw_curves(curves: Sequence[Curve], what: Sequence[str] = (), x: str = 'env
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
-    logs = [log for curve in curves for log in curve.runs]
-    there = [name for name, panel in PANELS.items() if any(len(_values(log, panel, x)) for log in logs)]
+    there = [name for name, panel in PANELS.items() if any(len(_values(log, panel, x)) for log in logs.values())]
     missing = [name for name in what if name not in there]
     if missing or not there:
         raise ValueError(
@@ -109,7 +102,7 @@ def draw_curves(curves: Sequence[Curve], what: Sequence[str] = (), x: str = 'env
         figure = Figure(figsize=(width, height), layout='constrained')
         for number, name in enumerate(what, start=1):
             axes = figure.add_subplot(rows, columns, number, sharex=figure.axes[0] if figure.axes else None)
-            _draw_panel(axes, PANELS[name], curves, x)
+            _draw_panel(axes, PANELS[name], logs, x)
         if x != 'hours':
             axes.xaxis.set_major_formatter(EngFormatter(sep=''))
         axes.set_xlim(left=0)
@@ -120,22 +113,17 @@ def draw_curves(curves: Sequence[Curve], what: Sequence[str] = (), x: str = 'env
     return figure
 
 
-def _draw_panel(axes: 'Axes', panel: Panel, curves: Sequence[Curve], x: str) -> None:
-    import pandas
+def _draw_panel(axes: 'Axes', panel: Panel, logs: Mapping[str, RunLog], x: str) -> None:
     from matplotlib.ticker import EngFormatter
 
-    for number, curve in enumerate(curves):
-        color, style = COLORS[number % len(COLORS)], ('-', '--', '-.', ':')[number // len(COLORS) % 4]
-        runs = [_smoothed(_values(log, panel, x)) if panel.is_noisy else _values(log, panel, x) for log in curve.runs]
-        table = pandas.DataFrame(dict(enumerate(runs)))
-        if len(runs) > 1:  # seeds have their rows at different x
-            table = table.interpolate('index', limit_area='inside').dropna()
-            axes.fill_between(table.index, table.min(axis=1), table.max(axis=1), color=color, alpha=0.2, linewidth=0)
-        if len(table):
-            label = curve.label.lstrip('_')  # matplotlib leaves out labels that begin with an underscore
-            label += f': mean of {len(runs)} seeds, min to max' if len(runs) > 1 else ''
-            marker = 'o' if len(table) <= 2 * SMOOTHED_POINTS and panel.rows == 'evaluation' else None
-            axes.plot(table.mean(axis=1), style, color=color, marker=marker, markersize=2.5, label=label)
+    for color, (label, log) in zip(itertools.cycle(COLORS), logs.items()):
+        values = _values(log, panel, x)
+        if panel.is_noisy:
+            values = values.rolling(max(1, len(values) // SMOOTHED_POINTS), center=True, min_periods=1).mean()
+        if len(values):
+            marker = 'o' if len(values) <= 2 * SMOOTHED_POINTS and panel.rows == 'evaluation' else None
+            # matplotlib leaves out labels that begin with an underscore
+            axes.plot(values, color=color, marker=marker, markersize=2.5, label=label.lstrip('_'))
     if panel.unit == 'points a game':
         human = f'human, {HUMAN_SCORE} (Mnih et al. 2015)'
         axes.axhline(HUMAN_SCORE, color='#606060', linestyle=(0, (5, 3)), linewidth=1, label=human)
@@ -145,10 +133,6 @@ def _draw_panel(axes: 'Axes', panel: Panel, curves: Sequence[Curve], x: str) -> 
     axes.set_ylabel(panel.unit)
     if panel.unit == 'bytes':
         axes.yaxis.set_major_formatter(EngFormatter(unit='B'))
-
-
-def _smoothed(values: 'pandas.Series') -> 'pandas.Series':
-    return values.rolling(max(1, len(values) // SMOOTHED_POINTS), center=True, min_periods=1).mean()
 
 
 def save_figure(figure: 'Figure', path: str | Path) -> None:

@@ -6,7 +6,6 @@ A learner hook, under plain ``ding -m serial`` and in our entries alike; all of 
                                               ext_args=dict(max_env_step=1000000))
 """
 
-import logging
 import math
 import subprocess
 import threading
@@ -31,14 +30,12 @@ from ..utils.options import Between, Options
 from .log import POSITION, Row, RunLogWriter
 from .next_steps import limits_of_ding, say_next_steps
 from .paths import PROGRESS_LOG
-from .progress_line import Display
-
-logger = logging.getLogger(__name__)
+from .progress_line import Display, print_message
 
 SHOW_EVERY_S = 0.5
 # Speeds are means over about the last minute, so that an evaluation does not make them jump.
 SPEED_OVER_S = 60.0
-MEMORY_EVERY_S, WATCH_EVERY_S = 30.0, 5.0
+MEMORY_EVERY_S = 30.0
 # What the log has of an update, and what the learner calls it.
 _LEARNED = dict(
     dict(loss='total_loss', q_value='q_value', value='value', entropy='entropy', learning_rate='cur_lr'),
@@ -112,7 +109,7 @@ class RunProgress:
         self._watch = MemoryWatch(self.warn)
         self._memory_bytes: int | None = None
         self._started_at_s, self._run_s_before = clock(), 0.0
-        self._shown_at_s = self._logged_at_s = self._measured_at_s = self._watched_at_s = -math.inf
+        self._shown_at_s = self._logged_at_s = self._measured_at_s = -math.inf
         self._learned: Row = {}  # the values of the newest update
         self._marks: deque[tuple[float, int, int]] = deque()  # time, env step, updates
         self._env_step = self._updates = 0
@@ -162,8 +159,6 @@ class RunProgress:
         self._count()
         if now_s - self._measured_at_s >= MEMORY_EVERY_S:
             self._measured_at_s, self._memory_bytes = now_s, memory_bytes()
-        if now_s - self._watched_at_s >= WATCH_EVERY_S:
-            self._watched_at_s = now_s
             self._watch.poll()
         hours = self._options.max_hours
         left_s = None if hours is None else hours * 3600 - self.run_s
@@ -212,11 +207,9 @@ class RunProgress:
         return run_registry.look_up(self._learner.exp_name, role)
 
     def warn(self, text: str) -> None:
-        """Show a warning, or log it where nothing is shown."""
+        """Print a warning, and log it."""
         self._learner.info(text)
-        self._display.print_line(text)
-        if not self._display.is_on:
-            logger.warning(text)
+        print_message(text)
 
     # ---- the rows of the log
 

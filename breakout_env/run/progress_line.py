@@ -5,51 +5,36 @@ import datetime
 import math
 import sys
 from collections.abc import Mapping
-from typing import TextIO
 
 from tqdm import tqdm
 from tqdm.utils import disp_trim
 
+from ..utils import output
 from ..utils.command_line import only_warnings
 from .log import Row
 
 
+def print_message(text: str) -> None:
+    """Print a line about a run, above the progress line if there is one; it raises no error."""
+    with tqdm.external_write_mode():
+        output.print_line(text)
+
+
 class Display:
-    """A line on stderr if that is a terminal; printed lines every ``print_every_s`` seconds, after a title, unless both
-    stderr and stdout are terminals. Without ``print_every_s``, as under plain ``ding``, nothing is printed. A closed
-    terminal or pipe ends what is shown there, not the training.
+    """A line on stderr if that is a terminal, else printed lines every ``print_every_s`` seconds, after a title.
+    Without ``print_every_s``, as under plain ``ding``, nothing is printed.
     """
 
     def __init__(self, title: str, total: int | None, print_every_s: float | None) -> None:
         self._title, self._total, self._every_s = title, total, print_every_s
+        self._print_due_s = -math.inf
         self._line: _Line | None = None
         self._at_the_end = contextlib.ExitStack()
-        if _is_terminal(sys.stderr):
+        if sys.stderr is not None and sys.stderr.isatty():
             # else the workers' logs would be mixed up with the line
             self._at_the_end.enter_context(only_warnings())
-            options = dict(unit=' env steps', unit_scale=True, mininterval=0, file=sys.stderr, dynamic_ncols=True)
-            self._line = _Line(total=total, **options)
-        self._prints = print_every_s is not None and not (self._line is not None and _is_terminal(sys.stdout))
-        self._print_due_s = -math.inf if self._prints else math.inf
-
-    @property
-    def is_on(self) -> bool:
-        """Whether anything is shown."""
-        return self._line is not None or self._prints
-
-    def print_line(self, text: str) -> None:
-        """A message above the line, and among those printed."""
-        if self._line is not None:
-            with contextlib.suppress(OSError, ValueError):
-                self._line.write(text, file=sys.stderr if self._prints else None)
-        self._print(text)
-
-    def _print(self, text: str) -> None:
-        if self._prints:
-            try:
-                print(text, flush=True)
-            except (OSError, ValueError):  # such as a `head` that has ended
-                self._print_due_s = math.inf
+            options = dict(unit=' env steps', unit_scale=True, file=sys.stderr, dynamic_ncols=True)
+            self._line = self._at_the_end.enter_context(_Line(total=total, **options))
 
     def show(
         self,
@@ -64,44 +49,25 @@ class Display:
         evaluation is named before the bar and the percentage of the budget. Random play, from which nothing is learned
         yet, is shown in their place.
         """
-        env_step, speed, total, line = row['env_step'], row['env_steps_per_s'], self._total, self._line
-        activity = random_play or evaluation
-        parts = _parts(row, scores, left_s)
-        if line is not None:
-            if not line.n and env_step:  # the speed of a resumed run does not include the steps before it
-                line.initial = line.n = line.last_print_n = env_step
-            line.env_steps_per_s = speed
-            line.bar_format = '{desc} [{elapsed}{postfix}]' if random_play else None
-            line.set_description_str(activity, refresh=False)
-            line.set_postfix_str(', '.join(parts), refresh=False)
-            try:
-                line.update(env_step - line.n)
-                line.refresh()
-            except (OSError, ValueError):  # the terminal is gone, or does not take the characters
-                line.disable = True
-        if now_s < self._print_due_s:
-            return
-        self._print_due_s = now_s + (self._every_s or 0.0)
-        if self._title:
-            self._print(self._title)
-            self._title = ''
-        steps = [activity] if activity else []
-        if not random_play:
-            steps.append(
-                f'{env_step:,} env steps'
-                if total is None
-                else f'{env_step:,} of {total:,} env steps ({env_step / total:.0%})'
-            )
-            if speed:
-                steps.append(f'{rate(speed)} env steps/s')
-                if total is not None:
-                    parts.append(f'{duration((total - env_step) / speed)} left at this speed')
-        self._print(', '.join([*steps, *parts]))
+        activity, parts = random_play or evaluation, _parts(row, scores, left_s)
+        if self._line is not None:
+            self._line.bar_format = '{desc} [{elapsed}{postfix}]' if random_play else None
+            self._line.set_description_str(activity, refresh=False)
+            self._line.set_postfix_str(', '.join(parts), refresh=False)
+            self._line.n, self._line.env_steps_per_s = row['env_step'], row['env_steps_per_s']
+            self._line.refresh()
+        elif self._every_s is not None and now_s >= self._print_due_s:
+            self._print_due_s = now_s + self._every_s
+            if self._title:
+                output.print_line(self._title)
+                self._title = ''
+            steps = [activity] if activity else []
+            if not random_play:
+                steps += _steps(row, self._total)
+            output.print_line(', '.join([*steps, *parts]))
 
     def close(self) -> None:
         """Leave the line as it is, and begin a new one."""
-        if self._line is not None:
-            self._line.close()
         self._at_the_end.close()
 
 
@@ -120,6 +86,19 @@ class _Line(tqdm):
         # tqdm cuts off only lines with a bar; another one would wrap, and its first part would stay on the screen
         columns = self.format_dict['ncols']
         return disp_trim(super().__str__(), columns) if columns else super().__str__()
+
+
+def _steps(row: Row, total: int | None) -> list[str]:
+    """The env steps, in words, and the time that is left at their speed."""
+    env_step, speed = row['env_step'], row['env_steps_per_s']
+    steps = [f'{env_step:,} env steps']
+    if total is not None:
+        steps = [f'{env_step:,} of {total:,} env steps ({env_step / total:.0%})']
+    if speed:
+        steps.append(f'{rate(speed)} env steps/s')
+    if speed and total is not None:
+        steps.append(f'{duration((total - env_step) / speed)} left at this speed')
+    return steps
 
 
 def _parts(row: Row, scores: Mapping[str, float], left_s: float | None) -> list[str]:
@@ -146,10 +125,3 @@ def rate(per_s: float) -> str:
 def duration(seconds: float) -> datetime.timedelta:
     """Whole seconds, to print."""
     return datetime.timedelta(seconds=round(max(0.0, seconds)))
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    try:
-        return stream is not None and stream.isatty()
-    except ValueError:  # it is closed
-        return False

@@ -4,8 +4,6 @@ from pathlib import Path
 
 # by whether PyTorch can use a GPU here
 RECIPES = {False: 'configs/breakout_ppo_config.py', True: 'configs/breakout_ppo_gpu_config.py'}
-
-
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 

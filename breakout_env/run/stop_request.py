@@ -3,7 +3,6 @@
 import contextlib
 import signal
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,7 +22,6 @@ class StopRequest(contextlib.AbstractContextManager):
     Ctrl-C forces the shutdown. Outside the main thread, where Python handles no signals, no request comes.
 
     Arguments:
-        then: Called by the signal handler, for a program that waits for another one.
         only_free: Whether to leave alone signals that the program handles itself.
 
     Examples:
@@ -33,11 +31,10 @@ class StopRequest(contextlib.AbstractContextManager):
         True
     """
 
-    def __init__(self, then: Callable[[], None] = lambda: None, only_free: bool = False) -> None:
+    def __init__(self, only_free: bool = False) -> None:
         self._number: int | None = None
         self._stopped_at_s = 0.0
         self._is_announced = False
-        self._then = then
         self._handlers_before: dict[int, Any] = {}
         for number in signals.STOPPING:
             before = signal.getsignal(number)
@@ -65,9 +62,8 @@ class StopRequest(contextlib.AbstractContextManager):
         if self.requested:
             if number == signal.SIGINT and time.monotonic() - self._stopped_at_s > TWICE_S:
                 force_shutdown(number)
-            return
-        self._number, self._stopped_at_s = number, time.monotonic()
-        self._then()
+        else:
+            self._number, self._stopped_at_s = number, time.monotonic()
 
     def poll(self) -> bool:
         """Whether a stop was requested. The first call that finds a request says so on the screen."""
@@ -85,8 +81,7 @@ class StopRequest(contextlib.AbstractContextManager):
     def close(self) -> None:
         """Give the signals back to the handlers before; may be called again."""
         for number, handler in self._handlers_before.items():
-            if handler is not None:  # else another language set it, and Python cannot
-                signal.signal(number, handler)
+            signal.signal(number, handler)
         self._handlers_before = {}
 
     def __exit__(self, *error: object) -> None:

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from breakout_env.run.log import RunLog
-from breakout_env.run.plotting import COLORS, STYLE, Curve, draw_curves, save_figure
+from breakout_env.run.plotting import COLORS, STYLE, draw_curves, save_figure
 
 FIGURES = ROOT / 'docs' / 'figures'
 
@@ -62,7 +62,7 @@ def draw_learning(path: Path) -> None:
 def draw_agent(path: Path) -> None:
     """The curves of the training of the agent ``breakout_ppo_80min``."""
     log = RunLog.read(ROOT / 'docs' / 'results' / 'training' / 'ppo_cpu_80min_seed0.jsonl.gz')
-    save_figure(draw_curves([Curve('breakout train --hours 1.33', (log,))], x='hours'), path)
+    save_figure(draw_curves({'breakout train --hours 1.33': log}, x='hours'), path)
 
 
 class Box(NamedTuple):

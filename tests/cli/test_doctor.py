@@ -1,8 +1,6 @@
 """``breakout doctor`` tries what it reports on, says how to fix it, and survives whatever it finds."""
 
 import importlib.metadata
-import importlib.util
-import json
 import os
 import re
 import signal
@@ -16,9 +14,8 @@ from click.testing import CliRunner
 from breakout_cli import doctor_checks, main
 from breakout_cli.common import device_of
 from breakout_cli.doctor_checks import Answer, Check, run_checks
-from breakout_env.run.config import checked_config
 from breakout_env.utils.memory_limits import Room
-from helpers.processes import ROOT, wait_until
+from helpers.processes import wait_until
 
 
 def only(look, timeout_s=60.0, **options):
@@ -27,27 +24,21 @@ def only(look, timeout_s=60.0, **options):
 
 
 def test_this_machine_is_fit_for_training(same_footprint):
-    result = CliRunner().invoke(main, ['doctor', '--json'])
-    rows = {row['name']: row for row in json.loads(result.stdout)}
-    assert [name for name, row in rows.items() if row['state'] == 'fails'] == [] and result.exit_code == 0
-    assert f'torch {importlib.metadata.version("torch")}, ' in rows['packages']['found']
-    assert set(rows) >= {'packages', 'CPU', 'GPU', 'ROM', 'worker process', 'memory', 'disk', 'FFmpeg'}
-    assert all(row['found'] for row in rows.values())
+    result = CliRunner().invoke(main, ['doctor'])
+    assert result.exit_code == 0 and not re.search('^fails', result.stdout, re.M), result.stdout
+    assert f'torch {importlib.metadata.version("torch")}, ' in result.stdout
+    for name in ('CPU', 'GPU', 'ROM', 'worker process', 'memory', 'shared memory'):
+        assert re.search(rf'^(ok|warning) +{name} +\S', result.stdout, re.M), result.stdout
 
 
-def test_table_shows_each_finding_and_below_it_fixes_that_can_be_copied(monkeypatch):
-    long = 'pip install ' + ' '.join(f'package-{number}' for number in range(40))
-    checks = [
-        Check('well', lambda: Answer('ok', 'all [is] well')),
-        Check('ill', lambda: Answer('warning', 'something is not', long)),
-    ]
+@pytest.mark.parametrize('needed, code', [(True, 1), (False, 0)])
+def test_each_finding_is_shown_with_a_fix_that_can_be_copied(needed, code, monkeypatch):
+    fix = 'pip install ' + ' '.join(f'package-{number}' for number in range(40))
+    check = Check('it', lambda: Answer('fails', 'all [is] ill', fix), needed=needed)
+    monkeypatch.setattr(doctor_checks, 'CHECKS', [check])
+    result = CliRunner().invoke(main, ['doctor'])
     # the exit code is 1 if something fails that training needs
-    for needed, code in ((True, 1), (False, 0)):
-        fails = Check('it', lambda: Answer('fails', 'no'), needed=needed)
-        monkeypatch.setattr(doctor_checks, 'CHECKS', [*checks, fails])
-        result = CliRunner().invoke(main, ['doctor'])
-        assert result.exit_code == code and 'all [is] well' in result.stdout
-        assert long in result.stdout  # in one line
+    assert result.exit_code == code and 'all [is] ill' in result.stdout and fix in result.stdout
 
 
 def test_check_that_raises_or_crashes_has_failed(same_footprint):
@@ -79,24 +70,14 @@ def test_packages_out_of_bounds_or_missing_come_with_their_pip_command(monkeypat
     def version(name):
         if name in ('xxhash', 'opencv-python'):
             raise importlib.metadata.PackageNotFoundError(name)
-        return {'torch': '2.13.0', 'numpy': '2.0', 'opencv-python-headless': '4.10.0.84'}.get(name) or real(name)
+        return {'torch': '2.13.0', 'opencv-python-headless': '4.10.0.84'}.get(name) or real(name)
 
     monkeypatch.setattr(importlib.metadata, 'version', version)
     finding = doctor_checks.requirements()
     assert finding.state == 'fails' and 'xxhash is not installed' in finding.found
-    assert 'torch is 2.13.0; expected ' in finding.found and 'numpy is 2.0' in finding.found  # DI-engine's bound
+    assert 'torch is 2.13.0; expected ' in finding.found
     assert finding.fix.startswith('pip install ') and '<2.13' in finding.fix and 'xxhash' in finding.fix
     assert 'opencv' not in finding.found  # the headless one provides the same modules
-
-
-@pytest.mark.parametrize('display, pygame, fix', [(None, True, 'record'), (':1', False, 'pip install pygame')])
-def test_a_window_needs_a_display_and_pygame(display, pygame, fix, monkeypatch):
-    monkeypatch.setenv('DISPLAY', display or '')
-    monkeypatch.setenv('WAYLAND_DISPLAY', '')
-    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: pygame or None)
-    finding = doctor_checks.window()
-    assert finding.state == 'warning' and ('no display' in finding.found) is pygame
-    assert fix in finding.fix and 'breakout record' in finding.fix
 
 
 def test_small_shared_memory_is_a_warning_and_a_full_one_fails(small_disk):
@@ -115,9 +96,8 @@ def test_too_little_of_this_machine_is_a_warning_with_its_fix(monkeypatch, tmp_p
     assert re.fullmatch(r'OMP_NUM_THREADS=1 taskset -c 3 .*breakout train', finding.fix)
     little = Room(10**9, 2 * 10**9, 'a container')
     monkeypatch.setattr(doctor_checks, 'memory_room', lambda: little)
-    monkeypatch.setattr(doctor_checks, 'disk_room', lambda folder: little)
-    for check, found in ((doctor_checks.memory, 'free of 2.0 GB (a container)'), (doctor_checks.disk, 'free in ')):
-        assert check().state == 'warning' and f'1.0 GB {found}' in check().found and check().fix
+    finding = doctor_checks.memory()
+    assert finding.state == 'warning' and '1.0 GB free of 2.0 GB (a container)' in finding.found and finding.fix
 
 
 @pytest.mark.parametrize('has', [True, False])
@@ -132,10 +112,9 @@ def test_unusable_gpu_is_told_apart_from_none(monkeypatch, tmp_path):
     monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
     monkeypatch.setenv('PATH', str(tmp_path))
     assert doctor_checks.gpu() == Answer('ok', 'none: training uses the CPU')
-    (tmp_path / 'nvidia-smi').write_text('#!/bin/sh\necho 550.54.15\n')
-    (tmp_path / 'nvidia-smi').chmod(0o755)
+    (tmp_path / 'nvidia-smi').touch(mode=0o755)
     finding = doctor_checks.gpu()
-    assert finding.state == 'warning' and 'NVIDIA driver 550.54.15, which this PyTorch' in finding.found
+    assert finding.state == 'warning' and 'finds no GPU that it can use' in finding.found
 
 
 WHEEL = ['sm_75', 'sm_80', 'sm_86', 'sm_90']
@@ -156,7 +135,6 @@ def test_gpu_without_code_in_this_pytorch_is_not_used_and_the_wheel_named(capabi
         monkeypatch.setattr(cuda, name, lambda value=value: value)
     monkeypatch.setattr(cuda, 'get_device_capability', lambda: capability)
     assert device_of('auto') == ('cuda' if is_fit else 'cpu')
-    assert checked_config(str(ROOT / 'configs' / 'breakout_dqn_config.py'), 0).policy.cuda is is_fit
     if not is_fit:
         finding = doctor_checks.gpu()
         assert finding.state == 'warning' and 'P100 has compute' in finding.found and '/cu126' in finding.fix

@@ -44,25 +44,16 @@ def test_a_budget_ends_the_run_and_the_shown_command_resumes_it(tmp_path):
     config = config_in(tmp_path, 900, PROGRESS, BEGINS, names_no_model, lean)
     name = 'it\'s "mine" $HOME'
     options = ['--exp-name', name, '--set', 'policy.learn.learning_rate=0.0002', '--episodes', '2', '--serial']
-    output = run([*COMMAND, '-c', config.name, *options], tmp_path)
+    # as a notebook leaves it for its children
+    environ = dict(MPLBACKEND='module://of_another_python.backend', PYTHONIOENCODING='ascii', DISPLAY=':77')
+    output = run([*COMMAND, '-c', config.name, *options], tmp_path, **environ)
     assert output.startswith(f'Training in {name}\n') and 'env steps, before the first update' in output
     assert re.search(r'The budget of .* is used up', output) and 2 <= rows_of(tmp_path / name)[-1]['games'] <= 3
     again = re.search(r'resume: +(breakout train .*)', output)[1]
     more = run(['bash', '-c', again], tmp_path)
     assert f'Resuming {name} at ' in more and rows_of(tmp_path / name)[-1]['games'] >= 4
-    assert re.search(r'resume: +(breakout train .*)', more)[1] == again.replace('--episodes 4', '--episodes 8')
     policy = runpy.run_path(str(tmp_path / name / 'total_config.py'))['exp_config']['policy']
     assert policy['model']['type'] == 'pixel_dqn' and policy['random_collect_size'] > 0, 'as it began'
-
-
-def test_a_budget_that_was_used_before_a_run_began_says_so(tmp_path):
-    config = config_in(tmp_path, 900, PROGRESS, BEGINS)
-    command = [*COMMAND, '-c', config, '--exp-name', 'mine', '--updates']
-    run([*command, '4'], tmp_path)
-    loaded = 'policy.learn.learner.hook.load_ckpt_before_run=mine/ckpt/iteration_4.pth.tar'
-    output = run([*command, '3', '--set', loaded], tmp_path)
-    assert 'The budget of 3 updates is used up: it counts from the beginning of the run, which has 4 updates' in output
-    assert '--updates 6' in output
 
 
 def test_auto_resume_begins_a_run_and_continues_it_until_a_score(tmp_path):
@@ -74,7 +65,7 @@ def test_auto_resume_begins_a_run_and_continues_it_until_a_score(tmp_path):
     assert 'Resuming mine at ' in second and 'is used up' not in second
     (begun, resumed), last = rows_of(tmp_path / 'mine', 'run'), rows_of(tmp_path / 'mine', 'evaluation')[-1]
     assert begun['env_step'] == 0 < resumed['updates'] == last['updates']
-    assert '--hours 0.001' in first and re.search(r'resume: .* --set env.stop_value=-1 --set env.stop_value=\d', second)
+    assert re.search(r'--hours 0\.00[1-9]', first) and 'The score has reached env.stop_value' in second
 
 
 FAILING = """
@@ -94,9 +85,7 @@ def test_a_start_that_fails_is_one_error_and_gives_its_folder_back(tmp_path):
     result = completed([*COMMAND, '-c', config_in(tmp_path, 900, OURS, own, BEGINS)], tmp_path)
     error = result.stderr.strip().splitlines()
     assert result.returncode == 1 and 'Traceback' not in result.stderr and 'Hint' not in result.stdout
-    assert re.fullmatch(
-        r'Error: the environments did not start: KeyError\(.*no such level.*\). The load average is .*', error[-1]
-    )
+    assert re.fullmatch(r'Error: the environments did not start: KeyError\(.*no such level.*\)', error[-1])
     assert not (tmp_path / NAME).exists()
 
 

@@ -236,7 +236,6 @@ def test_an_error_of_an_environment_ends_the_run_after_a_save(place, method, han
     run = with_broken_emulator(place, method, hangs, RESET_TIMEOUT)
     assert run.process.wait() not in (0, 2), run.text
     assert ('did not answer within' if hangs else 'planted') in run.text, run.text
-    assert method != 'reset_game' or 'reset has exceeded max retries(1)' in run.text
     run.is_resumed()
 
 

@@ -56,13 +56,12 @@ def test_a_run_is_read_from_its_folder_its_file_and_a_gzipped_file(writer, path)
 
 
 def test_numbers_of_numpy_and_torch_are_written_and_nan_is_null(writer, path):
-    values = dict(loss=np.float32(0.5), q_value=torch.tensor(1.5), updates=np.int64(7), epsilon=float('nan'))
-    writer.write('progress', env_step=1, learning_rate=-math.inf, train_return=np.float64('nan'), **values)
-    writer.write('evaluation', env_step=1, returns=np.array([1.0, np.nan]), about={'q': np.float32(2)})
+    values = dict(loss=np.float32(0.5), q_value=torch.tensor(1.5), epsilon=float('nan'), learning_rate=-math.inf)
+    writer.write('progress', env_step=np.int64(7), **values)
+    writer.write('evaluation', env_step=1, returns=np.array([1.0, np.nan]))
     first, second = lines_of(path)
-    assert first['time'] > 1e9 and [first[name] for name in ('loss', 'q_value', 'updates')] == [0.5, 1.5, 7]
-    assert [first[name] for name in ('epsilon', 'learning_rate', 'train_return')] == [None] * 3
-    assert second['returns'] == [1.0, None] and second['about'] == {'q': 2.0}
+    assert first['time'] > 1e9 and (first['env_step'], first['loss'], first['q_value']) == (7, 0.5, 1.5)
+    assert first['epsilon'] is first['learning_rate'] is None and second['returns'] == [1.0, None]
     assert RunLog.read(path).evaluation['score'] == [1.0]
 
 
@@ -97,7 +96,7 @@ def test_an_incomplete_last_line_is_left_out_and_damages_no_other(writer, path, 
     np.testing.assert_array_equal(RunLog.read(path).progress['env_step'], [100, 200, 300])
 
 
-@pytest.mark.parametrize('damage', ['{"kind": "progress", "env_st', '[1]', '{"env_step": 3}'])
+@pytest.mark.parametrize('damage', ['{"kind": "progress", "env_st', '{"env_step": 3}'])
 def test_a_damaged_line_in_the_middle_is_named(writer, path, damage):
     write_a_run(writer)
     lines = path.read_text().splitlines()
@@ -109,7 +108,7 @@ def test_a_damaged_line_in_the_middle_is_named(writer, path, damage):
 
 
 def test_a_path_that_is_no_run_gets_an_error_message(tmp_path):
-    with pytest.raises(FileNotFoundError, match='is no run: no log/progress.jsonl is in it; expected'):
+    with pytest.raises(FileNotFoundError, match='is no run; expected .* its log/progress.jsonl'):
         RunLog.read(tmp_path)
     cut = tmp_path / 'cut.jsonl.gz'
     cut.write_bytes(gzip.compress(b'{}' * 1000)[:30])

@@ -1,14 +1,13 @@
 """Nobody reads what a program says: the pipe's reader has ended, a stream is closed or full. The run is saved."""
 
 import signal
-import sys
 
 import pytest
 
 from breakout_env.agent.agent import save_agent
 from breakout_env.run.paths import saves_in
 from helpers.agents import SMALL_CONFIG, small_network
-from helpers.processes import BIN, Command, completed, environ_now
+from helpers.processes import BIN, Command, completed
 from helpers.runs import NAME, OURS, config_in, has_learned, training
 
 pytestmark = pytest.mark.process
@@ -43,28 +42,3 @@ def test_evaluation_fails_only_if_its_result_is_lost(line, code, tmp_path):
     done = completed(in_shell(words, line), tmp_path)
     assert done.returncode == code and (tmp_path / 'report').exists()
     assert 'Traceback' not in done.stderr and ('lost' in done.stderr) == bool(code)
-
-
-# what notebooks, schedulers, containers and ssh leave behind for their children
-OF_THE_PARENT = dict(
-    MPLBACKEND='module://matplotlib_inline_of_another_python.backend',
-    TMPDIR='/nowhere',
-    PYTHONIOENCODING='ascii',
-    DISPLAY=':77',
-    CUDA_VISIBLE_DEVICES='',
-)
-
-
-def test_an_unbuffered_program_stays_unbuffered():
-    code = 'import os; from breakout_env.utils import output; output.survive_lost_output(); print("said"); os._exit(0)'
-    assert completed([sys.executable, '-u', '-c', code]).stdout == 'said\n'
-
-
-def test_variables_of_the_parent_program_end_no_command_with_a_traceback(tmp_path):
-    folder = tmp_path / '\u6e38\u620f'
-    folder.mkdir()
-    config, run_name = config_in(folder, 900, OURS), '\u5b9e\u9a8c'
-    train = ['train', '--serial', '-c', config, '--updates', '4', '--exp-name', run_name]
-    for words in (train, ['plot', run_name], ['record', '--out', 'game.gif', '--max-seconds', '1']):
-        done = completed([BREAKOUT, *words], folder, environ={**environ_now(), **OF_THE_PARENT}, merged=True)
-        assert done.returncode == 0 and 'Traceback' not in done.stdout, done.stdout

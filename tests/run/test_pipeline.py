@@ -56,8 +56,10 @@ def test_a_run_ends_by_its_budget_or_its_score_and_is_saved(config, reached_at, 
     assert made[0].epsilons == sorted(made[0].epsilons, reverse=True) and len(made[0].epsilons) == fragments
     assert made[0].evaluated_at == evaluated_at
     (save,) = saves_in(Path(folder))
-    assert (save['iteration'], save['env_step']) == (UPDATES * fragments, N_SAMPLE * fragments)
-    assert ('The budget of 80 env steps is used up' in capsys.readouterr().out) is (reached_at is None)
+    assert (save['iteration'], save['env_step']) == (UPDATES * fragments, N_SAMPLE * fragments) and save['buffer']
+    said = capsys.readouterr().out
+    assert ('The budget of 80 env steps is used up' in said) is (reached_at is None)
+    assert ('The score has reached env.stop_value' in said) is (reached_at is not None)
 
 
 def test_initial_weights_begin_a_run_and_do_not_change_a_resumed_one(config, capsys):

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 from easydict import EasyDict
 
-from breakout_env.run.budget import Budget
 from breakout_env.run.folder import new_folder
 from breakout_env.run.progress import ProgressOptions, RunProgress
 from breakout_env.utils import run_registry
@@ -52,7 +51,9 @@ def screen(monkeypatch):
     """A terminal of 200 columns in place of stderr, and what is drawn on it."""
     drawn = io.StringIO()
     drawn.isatty, drawn.fileno = lambda: True, lambda: -1
-    monkeypatch.setattr('breakout_env.run.progress_line.sys', SimpleNamespace(stderr=drawn, stdout=io.StringIO()))
+    streams = SimpleNamespace(stdout=io.StringIO(), stderr=drawn)
+    for module in ('breakout_env.run.progress_line', 'tqdm.std'):
+        monkeypatch.setattr(f'{module}.sys', streams)
     set_columns(200, monkeypatch)
     return drawn
 
@@ -84,27 +85,40 @@ def last_line(screen) -> str:
     return [line for line in screen.getvalue().split('\r') if line.strip()][-1]
 
 
+PLAY, EVALUATION = 'random play, 90 of 200 env steps', 'evaluating, game 3 of 8'
+
+
 @pytest.mark.parametrize(
-    'role, activity, after_on_screen, after_in_lines',
+    'on_a_terminal, role, activity, line',
     [
-        ('collector', 'random play, 90 of 200 env steps', r' \[00:\d\d, ', ', '),
-        ('evaluator', 'evaluating, game 3 of 8', r':  50%\|.*500/1', ', 500 of 1,000 env steps'),
+        (True, 'collector', PLAY, rf'{PLAY} \[00:\d\d, [\d.]+ GB\]'),
+        (True, 'evaluator', EVALUATION, rf'{EVALUATION}:  50%\|.*500/1.*'),
+        (True, 'evaluator', None, r'50%\|.*'),
+        (False, 'collector', PLAY, rf'{PLAY}, [\d.]+ GB'),
+        (False, 'evaluator', EVALUATION, rf'{EVALUATION}, 500 of 1,000 env steps.*'),
+        (False, 'evaluator', None, r'500 of 1,000 env steps \(50%\).*'),
     ],
 )
-def test_the_line_says_what_a_run_does_while_it_does_not_learn(
-    role, activity, after_on_screen, after_in_lines, tmp_path, screen, capsys
+def test_a_line_says_what_a_run_does_while_it_does_not_learn(
+    on_a_terminal, role, activity, line, tmp_path, request, capsys
 ):
     """Random play is no progress of learning."""
+    screen = request.getfixturevalue('screen') if on_a_terminal else None
     run = ProgressRun(tmp_path, max_env_step=1000, print_every_s=2.0)
-    part = EasyDict(activity=activity)
-    run_registry.register(str(tmp_path), role, part)
+    run_registry.register(str(tmp_path), role, part := EasyDict(activity=activity))
     run.look(0.0, 500, 1)
-    drawn, said = last_line(screen), capsys.readouterr().out.splitlines()[1]
-    assert re.match(activity + after_on_screen, drawn) and said.startswith(activity + after_in_lines)
-    assert role == 'evaluator' or not re.search(r'%|1,000|1\.00k', drawn + said)
-    part.activity = None
-    run.look(2.0, 500, 1)
-    assert re.match(r' 50%\|', last_line(screen)) and capsys.readouterr().out.startswith('500 of 1,000 env steps (50%)')
+    said = capsys.readouterr().out
+    assert part and re.fullmatch(line, last_line(screen).strip() if screen else said.splitlines()[1])
+    assert not (screen and said)
+
+
+def test_a_message_is_printed_above_the_line(tmp_path, capsys, screen):
+    run = ProgressRun(tmp_path, max_env_step=1000)
+    run.look(0.0, 500, 1)
+    before, length = last_line(screen), len(screen.getvalue())
+    run.progress.warn('the memory is full')
+    assert capsys.readouterr().out == 'the memory is full\n'
+    assert re.search(r'\r +\r', screen.getvalue()[length:]) and last_line(screen) == before, 'cleared and drawn again'
 
 
 @pytest.mark.parametrize('activity', [None, 'random play, 90 of 200 env steps'])
@@ -117,33 +131,13 @@ def test_no_line_is_wider_than_its_terminal_and_wraps(activity, tmp_path, screen
     assert part and len(re.sub(r'\x1b\[A|\n', '', last_line(screen))) == 59
 
 
-@pytest.mark.parametrize('updates, rate', [(3, '0.30'), (10, '1'), (25_000, '2,500')])
-def test_a_rate_below_one_has_two_digits(updates, rate, tmp_path, capsys):
-    run = ProgressRun(tmp_path, print_every_s=1.0)
-    run.look(0.0)
-    run.look(10.0, updates, updates)
-    assert f'{updates:,} env steps, {rate} env steps/s, {rate} updates/s, ' in capsys.readouterr().out
-
-
-@pytest.mark.parametrize('stderr_is_a_terminal', [False, True])
-def test_a_log_file_gets_the_folder_and_a_line_every_ten_seconds(stderr_is_a_terminal, tmp_path, request, capsys):
-    if stderr_is_a_terminal:  # breakout train > log.txt
-        request.getfixturevalue('screen')
+def test_a_log_file_gets_the_folder_and_a_line_every_ten_seconds(tmp_path, capsys):
     run = ProgressRun(tmp_path, max_env_step=1000, print_every_s=10.0)
     for second in range(25):
-        run.look(float(second), 10 * second, second)
+        run.look(float(second), 10 * second, second // 2)
     first, *lines = capsys.readouterr().out.splitlines()
     assert first == f'Training in {tmp_path}' and len(lines) == 3
-    assert re.fullmatch(r'200 of 1,000 .* \(20%\), 10 env steps/s, 1 updates/s, .* GB, 0:01:20 left .*', lines[2])
-
-
-def test_memory_is_watched_every_few_seconds(tmp_path, monkeypatch):
-    looks, watch = [], SimpleNamespace(poll=lambda: looks.append(run.now_s))
-    monkeypatch.setattr('breakout_env.run.progress.MemoryWatch', lambda warn: watch)
-    run = ProgressRun(tmp_path, log_every_s=600.0)
-    for second in range(12):
-        run.look(float(second))
-    assert looks == [0.0, 5.0, 10.0]
+    assert re.fullmatch(r'200 of 1,000 .* \(20%\), 10 env steps/s, 0:01:20 left .*, 0.50 updates/s, .* GB', lines[2])
 
 
 def test_speeds_are_those_of_the_last_minute(tmp_path):
@@ -197,14 +191,6 @@ def test_a_run_and_its_evaluations_have_rows_of_their_own(tmp_path):
     assert (first['returns'], first['env_step']) == ([1.0, 4.0], 40)
     assert (second['returns'], second['updates'], second['env_step']) == ([1.0], 3, 30)
     assert run.progress.state()['scores'] == dict(last=1.0, best=2.5)
-
-
-def test_a_budget_ends_at_the_limit_that_is_reached_first():
-    budget = Budget(env_steps=1000, updates=50, episodes=5000, hours=48)
-    assert budget.reached(999, 49, 4999, 47.99) is None
-    reached = [budget.reached(*used) for used in ((1000, 0, 0, 0), (0, 50, 0, 0), (0, 0, 5000, 0), (0, 0, 0, 48.0))]
-    assert reached == ['1,000 env steps', '50 updates', '5,000 episodes', '48 hours']
-    assert Budget().reached(10**12, 10**12, 10**12, 1e9) is None
 
 
 def test_runs_that_start_side_by_side_get_folders_of_their_own(tmp_path):

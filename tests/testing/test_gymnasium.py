@@ -85,7 +85,7 @@ def test_the_window_needs_a_display_and_python_xlib(display, missing, monkeypatc
 
 @pytest.mark.parametrize(
     'arguments',
-    [['--gymnasium', 'game_of_mine:Mine'], ['gymnasium:game_of_mine:Mine'], ['--gymnasium', 'game_of_mine:Mine-v0']],
+    [['--gymnasium', 'game_of_mine:Mine'], ['--gymnasium', 'game_of_mine:Mine-v0']],
 )
 def test_the_command_takes_a_class_or_an_id(arguments, monkeypatch, tmp_path):
     (tmp_path / 'game_of_mine.py').write_text(
