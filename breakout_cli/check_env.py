@@ -28,7 +28,8 @@ def command(env: str, by_gymnasium: bool, config: str | None, as_json: bool) -> 
     DI-engine passes it, by cfg=. Without --config, it is called without arguments, or with its default config. Each
     finding says how to fix it. Exit code 1 if a check fails.
 
-    With --gymnasium, ENV is an ID for gymnasium.make, or PACKAGE.MODULE:CLASS.
+    With --gymnasium, ENV is an ID for gymnasium.make, or PACKAGE.MODULE:CLASS; gymnasium:PACKAGE.MODULE:CLASS means the
+    same.
 
     \b
     Examples:
@@ -40,10 +41,10 @@ def command(env: str, by_gymnasium: bool, config: str | None, as_json: bool) -> 
     from breakout_env.testing import check_lifecycle
 
     sys.path.insert(0, os.getcwd())
-    if by_gymnasium:
+    if by_gymnasium or env.startswith('gymnasium:'):
         if config is not None:
             raise click.UsageError(f"--config {config} is for DI-engine's environments; expected none for gymnasium's")
-        report = check_lifecycle(_gymnasium_factory(env))
+        report = check_lifecycle(_gymnasium_factory(env.removeprefix('gymnasium:')))
     else:
         report = check_lifecycle(_factory(env, config))
     click.echo(json.dumps([finding._asdict() for finding in report], indent=2) if as_json else str(report))

@@ -12,22 +12,26 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
+import imageio_ffmpeg
 import numpy as np
 import psutil
 import torch
 from packaging.requirements import Requirement
 
 import breakout_env
+from breakout_env.agent.play import missing_for_window, open_window
 from breakout_env.policy.learner import fastest_dtype
 from breakout_env.utils.check_process import CheckProcess
 from breakout_env.utils.command_line import shell_command
-from breakout_env.utils.game_constants import FIRE
+from breakout_env.utils.game_constants import FIRE, SCREEN_SHAPE
 from breakout_env.utils.gpu import OLD_GPU_WHEEL, gpu_problem
-from breakout_env.utils.memory_limits import control_groups, memory_room
+from breakout_env.utils.memory_limits import control_groups, disk_room, memory_room
 
 OK, WARNING, FAILS = 'ok', 'warning', 'fails'
+DISTRIBUTION = 'ding-breakout'
 SHOWN = ('di-engine', 'torch', 'gymnasium', 'ale-py', 'numpy', 'opencv-python')
 SHARED_MEMORY_FIX = 'docker run --shm-size=1g'
+REINSTALL = 'pip install --force-reinstall '
 
 
 class Answer(NamedTuple):
@@ -75,15 +79,20 @@ def _look(check: Check, connection: Connection) -> None:
 
 
 def requirements() -> Answer:
-    """Are the required packages within their bounds?"""
-    required = [Requirement(text) for text in importlib.metadata.requires('ding-breakout') or ()]
-    required = [one for one in required if one.marker is None or one.marker.evaluate({'extra': ''})]
-    wrong = [one for one in required if not one.specifier.contains(_version(one.name), prereleases=True)]
+    """Are the required packages within the bounds of this package, and those shown within DI-engine's?"""
+    required: dict[str, Requirement] = {}
+    for distribution in ('DI-engine', DISTRIBUTION):
+        for one in map(Requirement, importlib.metadata.requires(distribution) or ()):
+            is_wanted = distribution == DISTRIBUTION or one.name.lower() in SHOWN
+            if is_wanted and (one.marker is None or one.marker.evaluate({'extra': ''})):
+                required[one.name.lower()] = one
+    versions = {name: _version(name) for name in required}
+    wrong = [one for name, one in required.items() if not one.specifier.contains(versions[name], prereleases=True)]
     if wrong:
-        found = '; '.join(f'{one.name} is {_version(one.name)}; expected {one.specifier}' for one in wrong)
+        found = '; '.join(f'{one.name} is {versions[one.name.lower()]}; expected {one.specifier}' for one in wrong)
         return Answer(FAILS, found, f'pip install {shlex.join(map(str, wrong))}')
     here = f'breakout_env {breakout_env.__version__} in {Path(breakout_env.__file__).parent}'
-    shown = ', '.join(f'{name} {_version(name)}' for name in SHOWN)
+    shown = ', '.join(f'{name} {versions[name]}' for name in SHOWN)
     return Answer(OK, f'{here}, Python {platform.python_version()}, {shown}; all packages are within their bounds')
 
 
@@ -166,12 +175,41 @@ def shared_memory(folder: str = '/dev/shm') -> Answer:
     return Answer(OK, found)
 
 
+def disk() -> Answer:
+    """Is there room for a run in the current folder?"""
+    folder = os.getcwd()
+    free_gb = disk_room(folder).free_bytes / 1e9
+    found = f'{free_gb:.1f} GB free in {folder}'
+    if free_gb < 2:
+        return Answer(WARNING, f'{found}; a run may take up to 2 GB', 'cd to a folder on a larger disk')
+    return Answer(OK, found)
+
+
+def window() -> Answer:
+    """Can a game be watched in a window?"""
+    missing = missing_for_window()
+    if missing:
+        pygame = 'pip install pygame, or ' if 'pygame' in missing else ''
+        return Answer(WARNING, missing, pygame + shell_command('breakout', 'record', '--out', 'game.mp4'))
+    with contextlib.closing(open_window('breakout doctor')) as window:
+        window.present(np.zeros((*SCREEN_SHAPE, 3), np.uint8))
+    return Answer(OK, 'a window was opened and closed')
+
+
+def ffmpeg() -> Answer:
+    """Can games be recorded?"""
+    return Answer(OK, f'{imageio_ffmpeg.get_ffmpeg_version()} in {imageio_ffmpeg.get_ffmpeg_exe()}')
+
+
 CHECKS = [
     Check('packages', requirements, fix='pip install . in the checkout, or its wheel'),
     Check('CPU', cpu, needed=False),
     Check('GPU', gpu, needed=False, fix='nvidia-smi, which shows whether the driver answers'),
-    Check('ROM', rom, fix="pip install --force-reinstall --no-deps 'ale-py>=0.11'"),
+    Check('ROM', rom, fix=f"{REINSTALL}--no-deps 'ale-py>=0.11'"),
     Check('worker process', worker, fix='ulimit -u, which may be too low; docker run --init --ipc=host'),
     Check('memory', memory, needed=False),
     Check('shared memory', shared_memory, fix=SHARED_MEMORY_FIX),
+    Check('disk', disk),
+    Check('window', window, needed=False, fix='xvfb-run -a before the command'),
+    Check('FFmpeg', ffmpeg, needed=False, fix=f'unset IMAGEIO_FFMPEG_EXE; {REINSTALL}imageio-ffmpeg'),
 ]

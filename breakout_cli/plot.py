@@ -23,6 +23,9 @@ def command(runs: tuple[str, ...], out: str, x: str, what: tuple[str, ...]) -> N
     """
     from breakout_env.run.log import RunLog
     from breakout_env.run.plotting import draw_curves, save_figure
+    from breakout_env.utils.command_line import listed_commands
+
+    from .next_commands import run_commands
 
     figure = draw_curves({run: RunLog.read(run) for run in runs}, what, x)
     try:
@@ -30,3 +33,7 @@ def command(runs: tuple[str, ...], out: str, x: str, what: tuple[str, ...]) -> N
     except (ValueError, OSError) as error:
         raise click.UsageError(f'--out {out}: {error}') from None
     click.echo(out)
+    for run in runs:
+        if commands := run_commands(run):
+            next_command = commands.get('a better agent') or commands['its score']
+            click.echo('\n'.join(listed_commands({'next': next_command})))

@@ -3,11 +3,13 @@
 import contextlib
 import errno
 import os
+import resource
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -42,15 +44,15 @@ class Program(click.Command):
             with self._as_this_process():
                 return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo('stopped', err=True)
-            ctx.exit(130)
+            _end_interrupted(ctx)
         except (ValueError, OSError, RuntimeError) as error:
             if not _is_for_the_user(error):
                 raise
             from breakout_env.utils.options import ConfigError
 
             is_usage = isinstance(error, ConfigError)
-            raise (click.UsageError(str(error), ctx) if is_usage else click.ClickException(str(error))) from None
+            text = f'{error}{_limit_of_files(error)}'
+            raise (click.UsageError(text, ctx) if is_usage else click.ClickException(text)) from None
 
     @contextlib.contextmanager
     def _as_this_process(self) -> Iterator[None]:
@@ -69,8 +71,31 @@ class Program(click.Command):
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def _end_interrupted(ctx: click.Context) -> NoReturn:
+    """End a command after a KeyboardInterrupt: by Ctrl-C, or by OpenBLAS, which sends itself the signal of Ctrl-C where
+    it cannot start a thread.
+    """
+    try:
+        threading.Thread(target=int).start()
+    except RuntimeError:
+        raise click.ClickException(
+            'no thread can be started: a limit of processes (ulimit -u, or the pids of a container or job) or of '
+            'memory (ulimit -v) is reached; expected a higher one, or OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1'
+        ) from None
+    click.echo('stopped', err=True)
+    ctx.exit(130)
+
+
 def _is_for_the_user(error: Exception) -> bool:
     """Whether this package has raised an error, or the system."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     is_ours = frame.f_globals.get('__name__', '').startswith(('breakout_env.', 'breakout_cli.'))
     return is_ours or getattr(error, 'errno', None) not in (None, errno.EPIPE)
+
+
+def _limit_of_files(error: Exception) -> str:
+    """What to add to the message of an error that the shell's limit of a file's size has caused."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if getattr(error, 'errno', None) != errno.EFBIG or limit < 0:
+        return ''
+    return f'; a file, or shared memory, may have {limit:,} bytes (ulimit -f)'

@@ -6,7 +6,6 @@ import torch
 from ding.worker import BaseSerialCommander, IBuffer
 
 from ..policy.lean_ppo import Samples
-from ..run.budget import Budget
 from ..run.config import collects_rollouts
 from ..run.pipeline import Fragment, RunParts
 from ..utils import run_registry
@@ -44,7 +43,7 @@ class OnRay:
         self.collector = CollectorPool(ray, parts.cfg, collectors, parts.print_line)
         parts.at_the_end.callback(self.collector.close)
 
-    def start(self, commander: BaseSerialCommander, replay_buffer: IBuffer, budget: Budget) -> None:
+    def start(self, commander: BaseSerialCommander, replay_buffer: IBuffer) -> None:
         self.collector.random_steps = self.collector.random_steps_left = self._cfg.policy.get('random_collect_size', 0)
 
     def fragments(self, settings: Iterator[Settings], push: Callable[[Fragment], None]) -> Generator[Fragment]:

@@ -62,6 +62,8 @@ def read_config_file(path: str) -> ConfigFile:
     try:
         found = read_config(path)
     except Exception as error:  # a config is a program, which fails in any way
+        if isinstance(error, OSError) and error.filename == os.path.abspath(path):  # DI-engine copies it
+            raise
         # DI-engine runs a copy, which it has removed by now
         frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename.endswith('.py')]
         lines = [each.lineno for each in frames if not os.path.exists(each.filename)]

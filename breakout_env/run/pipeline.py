@@ -79,7 +79,7 @@ class ExperienceSource(Protocol):
     collector: ISerialCollector
     evaluator: ISerialEvaluator
 
-    def start(self, commander: BaseSerialCommander, replay_buffer: IBuffer, budget: Budget) -> None:
+    def start(self, commander: BaseSerialCommander, replay_buffer: IBuffer) -> None:
         """Begin, with the random play that the config asks for: the first updates see more than one game."""
 
     def fragments(self, settings: Iterator[Settings], push: Callable[[Fragment], None]) -> Generator[Fragment]:
@@ -124,7 +124,7 @@ class InThisProcess:
             parts.at_the_end.callback(_close, self.evaluator)
         use_plain_timers(self.collector, self.evaluator)
 
-    def start(self, commander: BaseSerialCommander, replay_buffer: IBuffer, budget: Budget) -> None:
+    def start(self, commander: BaseSerialCommander, replay_buffer: IBuffer) -> None:
         if self._cfg.policy.get('random_collect_size', 0) > 0:  # these env steps count
             policies = self._cfg.policy, self._collect_policy
             random_collect(*policies, self.collector, self._env, commander, replay_buffer)
@@ -201,7 +201,7 @@ class Training:
         # A signal to all processes at once ends the environments during a step: that is a stop, not an error.
         self.at_the_end.push(self.is_stopped_by)
         self.collector.envstep = self.learner.collector_envstep
-        self.source.start(self.commander, self.replay_buffer, self.budget)
+        self.source.start(self.commander, self.replay_buffer)
         with contextlib.closing(self.source.fragments(self.settings(), self.push)) as fragments:
             for fragment in fragments:
                 self.learn(fragment.env_step)

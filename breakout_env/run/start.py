@@ -17,7 +17,9 @@ def environments_start() -> Iterator[None]:
         with without_registry_hint():
             yield
     except Exception as error:
-        raise HelperError(f'the environments did not start: {last_line(error)}') from error
+        load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+        busy = f'The load average is {load:.1f} on {cores} cores'
+        raise HelperError(f'the environments did not start: {last_line(error).rstrip(".")}. {busy}') from error
 
 
 def remove_unless_begun(folder: str) -> None:

@@ -62,6 +62,21 @@ def test_import_is_quiet_and_later_warnings_are_shown():
     assert 'the disk is full' in done.stderr and len(done.stderr.splitlines()) == 1 and not done.stdout
 
 
+def in_shell(limits: str, *words: str) -> str:
+    """What a command that fails says under limits of the shell, and nothing but its error message."""
+    done = completed(['bash', '-c', f'{limits}; exec "$@"', 'bash', *words], merged=True)
+    assert done.returncode == 1 and 'Traceback' not in done.stdout, done.stdout
+    return done.stdout.splitlines()[-1]
+
+
+def test_limits_of_the_shell_are_named_where_they_end_a_command(tmp_path):
+    """OpenBLAS, which numpy loads, sends itself Ctrl-C's signal where it cannot start a thread."""
+    no_threads = 'export OPENBLAS_NUM_THREADS=2; ulimit -s 100000000; ulimit -v 30000000'
+    assert in_shell(no_threads, BIN / 'breakout', 'eval', '-n', '1').startswith('Error: no thread can be started: ')
+    small_files = in_shell('ulimit -f 1', BIN / 'breakout', 'train', '-c', ROOT / 'configs/breakout_ppo_config.py')
+    assert re.match(r"Error: .*too large: .*ppo_config.py'.* 1,024 bytes \(ulimit -f\)", small_files)
+
+
 @pytest.mark.parametrize(
     'config, options, overlap, threads',
     [

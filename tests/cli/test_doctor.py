@@ -1,6 +1,7 @@
 """``breakout doctor`` tries what it reports on, says how to fix it, and survives whatever it finds."""
 
 import importlib.metadata
+import importlib.util
 import os
 import re
 import signal
@@ -27,7 +28,7 @@ def test_this_machine_is_fit_for_training(same_footprint):
     result = CliRunner().invoke(main, ['doctor'])
     assert result.exit_code == 0 and not re.search('^fails', result.stdout, re.M), result.stdout
     assert f'torch {importlib.metadata.version("torch")}, ' in result.stdout
-    for name in ('CPU', 'GPU', 'ROM', 'worker process', 'memory', 'shared memory'):
+    for name in ('CPU', 'GPU', 'ROM', 'worker process', 'memory', 'shared memory', 'disk', 'FFmpeg'):
         assert re.search(rf'^(ok|warning) +{name} +\S', result.stdout, re.M), result.stdout
 
 
@@ -70,14 +71,24 @@ def test_packages_out_of_bounds_or_missing_come_with_their_pip_command(monkeypat
     def version(name):
         if name in ('xxhash', 'opencv-python'):
             raise importlib.metadata.PackageNotFoundError(name)
-        return {'torch': '2.13.0', 'opencv-python-headless': '4.10.0.84'}.get(name) or real(name)
+        return {'torch': '2.13.0', 'numpy': '2.0', 'opencv-python-headless': '4.10.0.84'}.get(name) or real(name)
 
     monkeypatch.setattr(importlib.metadata, 'version', version)
     finding = doctor_checks.requirements()
     assert finding.state == 'fails' and 'xxhash is not installed' in finding.found
-    assert 'torch is 2.13.0; expected ' in finding.found
+    assert 'torch is 2.13.0; expected ' in finding.found and 'numpy is 2.0' in finding.found  # DI-engine's bound
     assert finding.fix.startswith('pip install ') and '<2.13' in finding.fix and 'xxhash' in finding.fix
     assert 'opencv' not in finding.found  # the headless one provides the same modules
+
+
+@pytest.mark.parametrize('display, pygame, fix', [(None, True, 'record'), (':1', False, 'pip install pygame')])
+def test_a_window_needs_a_display_and_pygame(display, pygame, fix, monkeypatch):
+    monkeypatch.setenv('DISPLAY', display or '')
+    monkeypatch.setenv('WAYLAND_DISPLAY', '')
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: pygame or None)
+    finding = doctor_checks.window()
+    assert finding.state == 'warning' and ('no display' in finding.found) is pygame
+    assert fix in finding.fix and 'breakout record' in finding.fix
 
 
 def test_small_shared_memory_is_a_warning_and_a_full_one_fails(small_disk):
@@ -96,8 +107,9 @@ def test_too_little_of_this_machine_is_a_warning_with_its_fix(monkeypatch, tmp_p
     assert re.fullmatch(r'OMP_NUM_THREADS=1 taskset -c 3 .*breakout train', finding.fix)
     little = Room(10**9, 2 * 10**9, 'a container')
     monkeypatch.setattr(doctor_checks, 'memory_room', lambda: little)
-    finding = doctor_checks.memory()
-    assert finding.state == 'warning' and '1.0 GB free of 2.0 GB (a container)' in finding.found and finding.fix
+    monkeypatch.setattr(doctor_checks, 'disk_room', lambda folder: little)
+    for check, found in ((doctor_checks.memory, 'free of 2.0 GB (a container)'), (doctor_checks.disk, 'free in ')):
+        assert check().state == 'warning' and f'1.0 GB {found}' in check().found and check().fix
 
 
 @pytest.mark.parametrize('has', [True, False])

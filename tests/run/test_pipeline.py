@@ -25,7 +25,7 @@ class Scripted:
         self.learner, self.reached_at = parts.learner, reached_at
         self.collector, self.evaluated_at, self.epsilons = EasyDict(envstep=0), [], []
 
-    def start(self, commander, replay_buffer, budget):
+    def start(self, commander, replay_buffer):
         assert budget == BUDGET
 
     def fragments(self, settings, push):

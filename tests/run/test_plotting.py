@@ -11,6 +11,8 @@ from click.testing import CliRunner
 from breakout_cli import main
 from breakout_env.run.log import RunLog, RunLogWriter
 from breakout_env.run.plotting import COLORS, PANELS, draw_curves
+from breakout_env.utils.command_line import shell_command
+from helpers.agents import small_network, write_checkpoint
 
 
 def write_run(folder, rows=100):
@@ -60,6 +62,20 @@ def test_a_picture_of_every_panel_or_of_those_that_are_named_is_drawn(tmp_path):
     assert {str(run), 'points a game', '1 GB', 'env steps', '1M', 'human, 31.8 (Mnih et al. 2015)'} <= texts
     texts = texts_of(tmp_path, run, '--what', 'loss', '--what', 'memory', '--x', 'hours')
     assert titles & texts == {'Loss', PANELS['memory'].title} and 'hours of training' in texts
+
+
+def test_plot_ends_with_the_next_command_for_each_run_that_has_an_agent(tmp_path):
+    runs = [write_run(tmp_path / name) for name in ('young', 'one', 'more')]
+    for run, count in zip(runs, (0, 2, 3)):
+        for updates in range(count):
+            write_checkpoint(run / 'ckpt' / f'iteration_{updates}.pth.tar', small_network())
+    lines = plot(*runs).output.splitlines()
+    newest = runs[1] / 'ckpt' / 'iteration_1.pth.tar'
+    expected = [
+        shell_command('breakout', 'eval', '--checkpoint', newest),
+        shell_command('breakout', 'average', runs[2]),
+    ]
+    assert lines == ['curves.png', *(f'  next:              {command}' for command in expected)]
 
 
 @pytest.mark.parametrize('x, end', [('env_step', 1e6), ('hours', 3), ('updates', 250_000)])

@@ -11,11 +11,14 @@ from breakout_env.utils.child_process import HelperError
     [
         (OSError(11, 'Resource temporarily unavailable'), r'\[Errno 11\] Resource temporarily unavailable'),
         (AssertionError(), r'AssertionError\(\)'),
+        (RuntimeError('it did not answer.'), 'it did not answer'),
         (ValueError('\n  File "env.py", line 3\nValueError(\'no ROM\')'), r"ValueError\('no ROM'\)"),
     ],
 )
-def test_an_error_of_the_start_is_one_line_with_its_cause(error, cause):
-    with pytest.raises(HelperError, match=f'^the environments did not start: {cause}$'), environments_start():
+def test_an_error_of_the_start_is_one_line_with_cause_and_load(error, cause, monkeypatch):
+    monkeypatch.setattr('os.getloadavg', lambda: (12.5, 3.0, 1.0))
+    busy = r'\. The load average is 12\.5 on \d+ cores'
+    with pytest.raises(HelperError, match=f'^the environments did not start: {cause}{busy}$'), environments_start():
         raise error
 
 
