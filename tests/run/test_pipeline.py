@@ -26,7 +26,6 @@ class Scripted:
         self.collector, self.evaluated_at, self.epsilons = EasyDict(envstep=0), [], []
 
     def start(self, commander, replay_buffer):
-        assert budget == BUDGET
 
     def fragments(self, settings, push):
         for of_collection in settings:
