@@ -26,6 +26,7 @@ class Scripted:
         self.collector, self.evaluated_at, self.epsilons = EasyDict(envstep=0), [], []
 
     def start(self, commander, replay_buffer):
+        pass
 
     def fragments(self, settings, push):
         for of_collection in settings:
