@@ -190,6 +190,9 @@ class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
     def forward(self, x: torch.Tensor | Mapping, *args: Any, **kwargs: Any) -> Any:
         """The template's ``forward`` on scaled pixels; a recurrent one takes a dict with ``obs``. Raises ValueError if
         the first floating input that is not all black is scaled already.
+
+        Shapes:
+            x: :math:`(B, F, S, S)`, B batch size, F frames, S pixels; :math:`(T, B, F, S, S)` for T recurrent steps.
         """
         if isinstance(x, Mapping):
             return super().forward({**x, 'obs': self.scaled(x['obs'])}, *args, **kwargs)

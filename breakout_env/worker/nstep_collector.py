@@ -111,7 +111,12 @@ class NstepCollector(ScoringCollector):
         random_collect: bool = False,
         **kwargs: Any,
     ) -> list[Transition]:
-        """As the base's, with ``drop_extra`` off by default; ``n_sample`` is what is returned on average."""
+        """As the base's, with ``drop_extra`` off by default.
+
+        Returns:
+            ``n_sample`` transitions on average, after random play at least as many; none where earlier collections have
+            returned enough.
+        """
         self.epsilon = (kwargs.get('policy_kwargs') or {}).get('eps')
         games_before = self.games
         n_sample = request = n_sample or self._default_n_sample

@@ -120,6 +120,10 @@ class RolloutCollector(ScoringCollector):
         Returns:
             What the policy's ``get_train_sample`` made of the rollout. Its observations are overwritten by the
             collection after the next.
+        Raises:
+            ValueError: If ``n_sample`` is not a multiple of the number of environments, or the config asks for random
+                play.
+            RuntimeError: If the env manager is not synchronous.
         """
         n_sample = n_sample or self._default_n_sample
         check_rollout(n_sample, self._env_num, self._policy_cfg.get('random_collect_size', 0))
