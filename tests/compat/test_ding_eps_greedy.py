@@ -6,6 +6,8 @@ import torch
 from ding.model.wrapper.model_wrappers import model_wrap
 
 from breakout_env.compat.ding_eps_greedy import INDEPENDENT
+from breakout_env.policy.lean_dqn import LeanDQNPolicy
+from helpers.policies import policy
 
 ENVS, STEPS, EPS = 8, 2000, 0.1
 
@@ -31,3 +33,13 @@ def test_environments_explore_independently_which_upstream_still_prevents():
     other = 0.75 * EPS
     assert actions == pytest.approx(other, abs=0.01) and steps == pytest.approx(1 - (1 - other) ** ENVS, abs=0.04)
     assert shares('eps_greedy_sample')[1] < 0.15, 'upstream draws for each environment now: remove the workaround'
+
+
+def test_environments_explore_independently_with_lean_dqn():
+    collects = policy(LeanDQNPolicy).collect_mode
+    obs = {i: torch.zeros(4, 84, 84, dtype=torch.uint8) for i in range(ENVS)}
+    torch.manual_seed(0)
+    greedy = int(collects.forward(obs, eps=0.0)[0]['action'])
+    steps = [collects.forward(obs, eps=0.5).values() for _ in range(20)]
+    counts = [sum(int(one['action']) != greedy for one in step) for step in steps]
+    assert counts.count(0) < 6 and max(counts) < ENVS, 'of 20 steps some 10 would have no random action'
