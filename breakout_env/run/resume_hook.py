@@ -14,10 +14,10 @@ from ding.worker.learner import BaseLearner, LearnerHook, register_learner_hook
 
 from ..compat.ding_checkpoint_files import keep_checkpoints_whole
 from ..compat.ding_command_line import is_command
+from ..compat.ding_first_evaluation import evaluate_first
 from ..compat.tensorboardx_disk_full import retry_writes
 from ..envs.pixel_check import check_default_dtype
 from ..policy.learner import check_finite
-from ..utils import run_registry
 from ..utils.options import Between, Options
 from .folder import lock_run_folder, unlock_run_folder
 from .paths import numbered_checkpoint
@@ -72,10 +72,7 @@ class ResumeHook(LearnerHook):
             except Exception:  # whatever it is, no run holds the folder now
                 unlock_run_folder(engine.exp_name)
                 raise
-            # DI-engine 0.5.3 returns the last evaluation, an UnboundLocalError in a run that is over before one is due
-            evaluator = run_registry.look_up(engine.exp_name, 'evaluator')
-            if evaluator is not None:
-                evaluator.evaluate_first()
+            evaluate_first(engine)
         saver.start(self._stop or StopRequest(only_free=True))
 
 

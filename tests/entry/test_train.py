@@ -85,7 +85,9 @@ def test_a_start_that_fails_is_one_error_and_gives_its_folder_back(tmp_path):
     result = completed([*COMMAND, '-c', config_in(tmp_path, 900, OURS, own, BEGINS)], tmp_path)
     error = result.stderr.strip().splitlines()
     assert result.returncode == 1 and 'Traceback' not in result.stderr and 'Hint' not in result.stdout
-    assert re.fullmatch(r'Error: the environments did not start: KeyError\(.*no such level.*\)', error[-1])
+    assert re.fullmatch(
+        r'Error: the environments did not start: KeyError\(.*no such level.*\)\. The load average is .*', error[-1]
+    )
     assert not (tmp_path / NAME).exists()
 
 
