@@ -16,8 +16,8 @@ What the import changes in the process:
 
 What modules keep for the process:
 
-- the parts of runs in progress (utils/run_registry.py), locked run folders (run/folder.py), unfinished files
-  (utils/atomic_file.py), helper programs (utils/child_process.py)
+- the parts of runs in progress (utils/run_registry.py), locked run folders (run/folder.py), helper programs
+  (utils/child_process.py)
 - numbers of environments for the log (envs/resources.py) and of episodes (worker/nstep_collector.py)
 - caches: parsed options (envs/options.py), types of options (utils/options.py), resizing (envs/preprocessing.py)
 
