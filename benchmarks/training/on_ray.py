@@ -22,14 +22,10 @@ from functools import partial
 from typing import Any
 
 import click
-import numpy as np
 import psutil
 import torch
-from ding.envs import BaseEnvTimestep
 from ding.policy import create_policy
-from ding.utils import ENV_REGISTRY
 
-from breakout_env import BreakoutEnv
 from breakout_env.agent.agent import initial_weights
 from breakout_env.cluster import ray_source
 from breakout_env.cluster.actors import CollectorActor, PackedFragment
@@ -52,23 +48,6 @@ KILL_EVERY_S = 20.0
 NO_UPDATES = dict(update_per_collect=1, batch_size=8)
 
 
-@ENV_REGISTRY.register('breakout_recorded')
-class RecordedEnv(BreakoutEnv):
-    """Takes no time: it repeats the first episode that it has played."""
-
-    def reset(self) -> np.ndarray:
-        if not hasattr(self, '_course'):
-            self._course = [BaseEnvTimestep(super().reset(), None, False, {})]
-            while not self._course[-1].done:
-                self._course.append(super().step(self.random_action()))
-        self._steps = 0
-        return self._course[0].obs
-
-    def step(self, action: object) -> BaseEnvTimestep:
-        self._steps += 1
-        return self._course[self._steps]
-
-
 def recipe(env: str = 'breakout', **learn: Any) -> ConfigFile:
     """The config of PPO for a CPU, without evaluations on the way."""
     file = read_config_file(str(ROOT / 'configs' / 'breakout_ppo_config.py'))
@@ -76,7 +55,7 @@ def recipe(env: str = 'breakout', **learn: Any) -> ConfigFile:
     file.main.env.evaluator.max_episode_frames = 400  # a training begins with an evaluation
     file.main.policy.eval.evaluator.eval_freq = ENDLESS_STEPS
     file.main.policy.learn.update(learn)
-    file.create.env.update(type=env, import_names=['breakout_env', 'benchmarks.training.on_ray'])
+    file.create.env.update(type=env, import_names=['breakout_env', 'benchmarks.training.recorded_env'])
     return file
 
 
