@@ -5,6 +5,7 @@
 The first argument names functions of this file, and the arguments that they are called with before the run begins.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -44,11 +45,12 @@ def broken_emulator(method: str, call: int, hangs: bool) -> None:
 
     def faulty(*args: Any, **kwargs: Any) -> Any:
         count[0] += 1
-        if count[0] >= call and not PLANTED.exists():
-            PLANTED.touch(exist_ok=False)
-            if hangs:
-                time.sleep(10**6)
-            raise RuntimeError('planted')
+        if count[0] >= call:
+            with contextlib.suppress(FileExistsError):  # another process was first
+                PLANTED.touch(exist_ok=False)
+                if hangs:
+                    time.sleep(10**6)
+                raise RuntimeError('planted')
         return function(*args, **kwargs)
 
     setattr(Emulator, method, faulty)
