@@ -1,5 +1,5 @@
-"""An environment that takes no time. It has a module of its own, as a program that spawns processes is run once more in
-each of them, and would register it twice.
+"""An environment that takes no time, in a separate module: each process that a program spawns runs the program again,
+and would register the environment a second time.
 """
 
 import numpy as np

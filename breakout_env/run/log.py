@@ -99,7 +99,7 @@ class RunLog:
         if file.is_dir():
             file = file / PROGRESS_LOG if (file / PROGRESS_LOG).exists() else file / f'{PROGRESS_LOG}.gz'
         if not file.is_file():
-            raise FileNotFoundError(f"{path} is no run; expected an experiment's folder, or its {PROGRESS_LOG}")
+            raise FileNotFoundError(f"{path} is not a run; expected an experiment's folder, or its {PROGRESS_LOG}")
         rows: list[Row] = []
         number = 1
         try:

@@ -28,58 +28,58 @@ gymnasium.register_envs(ale_py)
 def test_games_equal_those_of_gymnasiums_wrappers(settings):
     # noop_max=1 is exactly one no-op on both sides; without FIRE on reset, the random actions press it
     starts = dict(noop_max=1, fire_on_reset=False, fire_on_life_loss=False)
-    ours = BreakoutEnv(dict(is_train=False, max_episode_frames=700, **settings, **starts))
+    env = BreakoutEnv(dict(is_train=False, max_episode_frames=700, **settings, **starts))
     sizes = {name: settings[name] for name in ('frame_skip', 'screen_size')}
     all_actions, scales = settings.get('full_action_space', False), 'obs_dtype' in settings
-    theirs = gymnasium.make('BreakoutNoFrameskip-v4', full_action_space=all_actions, max_num_frames_per_episode=700)
-    theirs = AtariPreprocessing(theirs, noop_max=1, scale_obs=scales, **sizes)
-    theirs = FrameStackObservation(theirs, settings['frame_stack'])
+    peer = gymnasium.make('BreakoutNoFrameskip-v4', full_action_space=all_actions, max_num_frames_per_episode=700)
+    peer = AtariPreprocessing(peer, noop_max=1, scale_obs=scales, **sizes)
+    peer = FrameStackObservation(peer, settings['frame_stack'])
     rng = np.random.default_rng(settings['frame_skip'])
     ends = dict(terminated=0, truncated=0)
-    np.testing.assert_array_equal(ours.reset(), theirs.reset(seed=0)[0])
+    np.testing.assert_array_equal(env.reset(), peer.reset(seed=0)[0])
     for _ in range(1500):
-        action = int(rng.integers(ours.action_space.n))
-        obs, reward, done, info = ours.step(action)
-        their_obs, their_reward, terminated, truncated, their_info = theirs.step(action)
-        np.testing.assert_array_equal(obs, their_obs)
-        assert obs.dtype == their_obs.dtype and reward.item() == their_reward
-        assert done == (terminated or truncated) and info['lives'] == their_info['lives']
-        assert info['episode_frame_number'] == their_info['episode_frame_number']
+        action = int(rng.integers(env.action_space.n))
+        obs, reward, done, info = env.step(action)
+        peer_obs, peer_reward, terminated, truncated, peer_info = peer.step(action)
+        np.testing.assert_array_equal(obs, peer_obs)
+        assert obs.dtype == peer_obs.dtype and reward.item() == peer_reward
+        assert done == (terminated or truncated) and info['lives'] == peer_info['lives']
+        assert info['episode_frame_number'] == peer_info['episode_frame_number']
         if done:
             assert info['TimeLimit.truncated'] == truncated
             ends['truncated' if truncated else 'terminated'] += 1
-            np.testing.assert_array_equal(ours.reset(), theirs.reset()[0])
+            np.testing.assert_array_equal(env.reset(), peer.reset()[0])
     assert all(ends.values()) or settings['frame_skip'] != 4, ends  # both kinds of end were met
-    ours.close()
-    theirs.close()
+    env.close()
+    peer.close()
 
 
 def test_rewards_ends_and_lives_equal_those_of_stable_baselines3():
     # its FireResetEnv presses FIRE and RIGHT for a step each at every reset; here the test presses them
-    ours = BreakoutEnv(dict(noop_max=1, fire_on_reset=False))
-    theirs = AtariWrapper(gymnasium.make('BreakoutNoFrameskip-v4'), noop_max=1)
+    env = BreakoutEnv(dict(noop_max=1, fire_on_reset=False))
+    peer = AtariWrapper(gymnasium.make('BreakoutNoFrameskip-v4'), noop_max=1)
 
     def reset():
-        ours.reset()
-        ours.step(1)
-        lives = ours.step(2).info['lives']
-        theirs.reset(seed=0 if lives == 5 else None)
+        env.reset()
+        env.step(1)
+        lives = env.step(2).info['lives']
+        peer.reset(seed=0 if lives == 5 else None)
 
     rng = np.random.default_rng(1)
     episodes = games = clipped = 0
     reset()
     for _ in range(3000):
         action = int(rng.integers(4))
-        _, reward, done, info = ours.step(action)
-        _, their_reward, terminated, truncated, their_info = theirs.step(action)
-        assert (reward.item(), done, info['lives']) == (their_reward, terminated or truncated, their_info['lives'])
+        _, reward, done, info = env.step(action)
+        _, peer_reward, terminated, truncated, peer_info = peer.step(action)
+        assert (reward.item(), done, info['lives']) == (peer_reward, terminated or truncated, peer_info['lives'])
         if done:
             episodes += 1
             games += 'game_return' in info
             clipped += info['eval_episode_return'] > 1
             reset()
     assert episodes > games > 2 and clipped > 0, (episodes, games, clipped)
-    ours.close()
+    env.close()
 
 
 def test_resizing_only_the_changed_bands_is_exact():

@@ -108,7 +108,7 @@ def test_a_damaged_line_in_the_middle_is_named(writer, path, damage):
 
 
 def test_a_path_that_is_no_run_gets_an_error_message(tmp_path):
-    with pytest.raises(FileNotFoundError, match='is no run; expected .* its log/progress.jsonl'):
+    with pytest.raises(FileNotFoundError, match='is not a run; expected .* its log/progress.jsonl'):
         RunLog.read(tmp_path)
     cut = tmp_path / 'cut.jsonl.gz'
     cut.write_bytes(gzip.compress(b'{}' * 1000)[:30])
